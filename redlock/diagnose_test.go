@@ -47,8 +47,7 @@ func finds(t *testing.T, h redlock.Report, want ...redlock.Finding) {
 }
 
 func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		time.Sleep(90 * time.Second)
 		servers[1].Delay(5 * time.Millisecond)
 		servers[2].TellTime(300 * time.Millisecond)
@@ -64,73 +63,63 @@ func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
 				t.Errorf("%+v", n)
 			}
 		}
-		if rtt := h.Nodes[1].Status.RoundTrip; rtt != 10*time.Millisecond {
-			t.Errorf("a round trip of %v, want 10ms", rtt)
-		}
-		if off := h.Nodes[1].Status.ClockOffset; off != 0 {
-			t.Errorf("the delay is taken for a clock's offset of %v", off)
-		}
-		if off := h.Nodes[2].Status.ClockOffset; off != 300*time.Millisecond {
-			t.Errorf("a clock's offset of %v, want 300ms", off)
-		}
-		locktest.Nothing(t, servers)
+		locktest.Equal(t, h.Nodes[1].Status.RoundTrip, 10*time.Millisecond, "the round trip")
+		locktest.Equal(t, h.Nodes[1].Status.ClockOffset, 0, "the offset of a slow node's clock")
+		locktest.Equal(t, h.Nodes[2].Status.ClockOffset, 300*time.Millisecond, "the offset of a clock")
 	})
 }
 
 func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
+	found := func(kind redlock.Kind, severity redlock.Severity, problem, fix string) []redlock.Finding {
+		return []redlock.Finding{{Kind: kind, Severity: severity, Problem: problem, Fix: fix}}
+	}
+	const moved = "MOVED 7 10.0.0.9:6379"
+	shard := func(mode map[string]string) func(s *embedded.Server) {
+		return func(s *embedded.Server) {
+			for setting, value := range mode {
+				s.Configure(setting, value)
+			}
+			s.Refuse(moved)
+		}
+	}
+	with := func(setting, value string) func(s *embedded.Server) {
+		return func(s *embedded.Server) { s.Configure(setting, value) }
+	}
+	guard := []quorumlock.Option{guarded}
 	for name, c := range map[string]struct {
 		spoil func(s *embedded.Server)
 		opts  []quorumlock.Option
 		want  []redlock.Finding
 	}{
-		"down": {func(s *embedded.Server) { s.Kill() }, nil,
-			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "connection refused"}}},
-		"frozen": {func(s *embedded.Server) { s.Stall() }, nil,
-			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "deadline exceeded"}}},
-		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil,
-			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "NOAUTH", Fix: "user and password"}}},
-		"a shard of a cluster": {func(s *embedded.Server) { s.Configure("redis_mode", "cluster"); s.Refuse("MOVED 7 10.0.0.9:6379") }, nil,
-			[]redlock.Finding{{Kind: redlock.Shard, Severity: redlock.Failure, Problem: "one server of a Redis cluster", Fix: "stand alone"}}},
-		"a shard of a Valkey cluster": {func(s *embedded.Server) {
-			s.Configure("redis_mode", "")
-			s.Configure("server_mode", "cluster")
-			s.Refuse("MOVED 7 10.0.0.9:6379")
-		}, nil,
-			[]redlock.Finding{{Kind: redlock.Shard, Severity: redlock.Failure, Problem: "one server of a Redis cluster", Fix: "stand alone"}}},
-		"a shard that tells nothing": {refuse("MOVED 7 10.0.0.9:6379"), nil,
-			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "MOVED 7", Fix: "stand alone"}}},
-		"out of memory": {refuse("OOM command not allowed when used memory > 'maxmemory'."), nil,
-			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "refuses a lock: OOM", Fix: "maxmemory"}}},
-		"unknown words": {refuse("EXTRA who knows"), nil,
-			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "refuses a lock: EXTRA who knows", Fix: "log"}}},
-		"a replica": {func(s *embedded.Server) { s.Configure("role", "slave") }, nil,
-			[]redlock.Finding{{Kind: redlock.NotMaster, Severity: redlock.Failure, Problem: "is a replica"}}},
-		"old": {func(s *embedded.Server) { s.Configure("version", "4.0.14") }, nil,
-			[]redlock.Finding{{Kind: redlock.TooOld, Severity: redlock.Failure, Problem: "4.0.14"}}},
+		"down":                 {(*embedded.Server).Kill, nil, found(redlock.Unreachable, redlock.Warning, "connection refused", "")},
+		"frozen":               {(*embedded.Server).Stall, nil, found(redlock.Unreachable, redlock.Warning, "deadline exceeded", "")},
+		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, found(redlock.Refuses, redlock.Warning, "NOAUTH", "user and password")},
+		"a shard of a cluster": {shard(map[string]string{"redis_mode": "cluster"}), nil,
+			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone")},
+		"a shard of a Valkey cluster": {shard(map[string]string{"redis_mode": "", "server_mode": "cluster"}), nil,
+			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone")},
+		"a shard that tells nothing": {refuse(moved), nil, found(redlock.Refuses, redlock.Warning, "MOVED 7", "stand alone")},
+		"out of memory":              {refuse(outOfMemory), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: OOM", "maxmemory")},
+		"unknown words":              {refuse("EXTRA who knows"), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: EXTRA who knows", "log")},
+		"a replica":                  {with("role", "slave"), nil, found(redlock.NotMaster, redlock.Failure, "is a replica", "")},
+		"old":                        {with("version", "4.0.14"), nil, found(redlock.TooOld, redlock.Failure, "4.0.14", "")},
 		"it evicts": {func(s *embedded.Server) {
 			s.Configure("maxmemory", "1000000")
 			s.Configure("maxmemory-policy", "volatile-ttl")
-		}, nil, []redlock.Finding{{Kind: redlock.Evicts, Severity: redlock.Failure, Problem: "volatile-ttl"}}},
-		"it would evict, but has no limit": {func(s *embedded.Server) { s.Configure("maxmemory-policy", "allkeys-lru") }, nil, nil},
-		"no append-only file": {func(s *embedded.Server) { s.Configure("appendonly", "no") }, nil,
-			[]redlock.Finding{{Kind: redlock.Forgets, Severity: redlock.Warning, Problem: "no append-only file"}}},
-		"no append-only file, guarded": {func(s *embedded.Server) { s.Configure("appendonly", "no") }, []quorumlock.Option{guarded}, nil},
-		"everysec": {func(s *embedded.Server) { s.Configure("appendfsync", "everysec") }, nil,
-			[]redlock.Finding{{Kind: redlock.Forgets, Severity: redlock.Warning, Problem: "everysec"}}},
-		"everysec, guarded": {func(s *embedded.Server) { s.Configure("appendfsync", "everysec") }, []quorumlock.Option{guarded}, nil},
-		"in quarantine": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guarded},
-			[]redlock.Finding{{Kind: redlock.Quarantined, Severity: redlock.Advice, Problem: "started lately"}}},
-		"a clock ahead": {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil,
-			[]redlock.Finding{{Kind: redlock.ClockApart, Severity: redlock.Warning, Problem: "1m0s ahead of"}}},
-		"a clock behind": {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil,
-			[]redlock.Finding{{Kind: redlock.ClockApart, Severity: redlock.Warning, Problem: "1h0m0s behind"}}},
-		"CONFIG denied": {func(s *embedded.Server) { s.Deny("config") }, nil,
-			[]redlock.Finding{{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
-		"INFO denied": {func(s *embedded.Server) { s.Deny("info") }, nil,
-			[]redlock.Finding{{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
-		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, []quorumlock.Option{guarded}, []redlock.Finding{
-			{Kind: redlock.Quarantined, Severity: redlock.Failure, Problem: "does not tell its uptime"},
-			{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
+		}, nil,
+			found(redlock.Evicts, redlock.Failure, "volatile-ttl", "")},
+		"it would evict, but has no limit": {with("maxmemory-policy", "allkeys-lru"), nil, nil},
+		"no append-only file":              {with("appendonly", "no"), nil, found(redlock.Forgets, redlock.Warning, "no append-only file", "")},
+		"no append-only file, guarded":     {with("appendonly", "no"), guard, nil},
+		"everysec":                         {with("appendfsync", "everysec"), nil, found(redlock.Forgets, redlock.Warning, "everysec", "")},
+		"everysec, guarded":                {with("appendfsync", "everysec"), guard, nil},
+		"in quarantine":                    {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.Quarantined, redlock.Advice, "started lately", "")},
+		"a clock ahead":                    {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.ClockApart, redlock.Warning, "1m0s ahead of", "")},
+		"a clock behind":                   {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.ClockApart, redlock.Warning, "1h0m0s behind", "")},
+		"CONFIG denied":                    {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", "")},
+		"INFO denied":                      {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", "")},
+		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, guard, append(
+			found(redlock.Quarantined, redlock.Failure, "does not tell its uptime", ""), found(redlock.Untold, redlock.Advice, "NOPERM", "")...)},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			client, servers := locktest.Client(t, 3, c.opts...)
@@ -226,27 +215,115 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 	})
 }
 
-func TestCheckEndsWithItsContext(t *testing.T) {
+func TestDiagnoseAndReadyEndWithTheirContext(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		locktest.Each(servers, (*embedded.Server).Stall)
-		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		_, err := c.Diagnose(ctx)
-		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v after %v, want the deadline after 70ms", err, took)
+		ends := func(what string, call func(ctx context.Context) error) {
+			began := time.Now()
+			locktest.Is(t, call(locktest.Within(t, 70*time.Millisecond)), context.DeadlineExceeded, "%s", what)
+			locktest.Took(t, began, 70*time.Millisecond, 70*time.Millisecond, "%s", what)
 		}
+		ends("Diagnose", func(ctx context.Context) error { return locktest.Err(c.Diagnose(ctx)) })
+		ends("Ready", func(ctx context.Context) error {
+			r, err := c.Ready(ctx)
+			locktest.Equal(t, r.MayFail(), -2, "nodes that may fail")
+			return err
+		})
 		locktest.Each(servers, (*embedded.Server).Resume)
 	})
 }
 
-func TestCheckOfAClosedClientSaysSo(t *testing.T) {
+func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
+		for down, want := range []int{1, 0, -1, -2} {
+			if down > 0 {
+				servers[down-1].Kill()
+			}
+			r, err := c.Ready(t.Context())
+			if r.MayFail() != want || r.Ready() != 5-down || r.Quorum != 4 {
+				t.Errorf("with %d down: %d may fail, %d are ready, quorum %d; want %d may fail", down, r.MayFail(), r.Ready(), r.Quorum, want)
+			}
+			if _, few := errors.AsType[*quorumlock.QuorumError](err); few != (want < 0) || (err != nil) != few {
+				t.Errorf("with %d down: error %v", down, err)
+			}
+			for i, n := range r.Nodes {
+				if n.Node != servers[i].Name || (n.Err != nil) != (i < down) {
+					t.Errorf("with %d down: node %d is %+v", down, i, n)
+				}
+			}
+		}
+	})
+}
+
+func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(s *embedded.Server)
+		opts  []quorumlock.Option
+		want  string
+	}{
+		"down":                   {(*embedded.Server).Kill, nil, "connection refused"},
+		"frozen":                 {(*embedded.Server).Stall, nil, "deadline exceeded"},
+		"a password is wanted":   {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, "NOAUTH"},
+		"out of memory":          {refuse(outOfMemory), nil, "OOM"},
+		"a replica":              {refuse("READONLY You can't write against a read only replica."), nil, "READONLY"},
+		"restarted, and guarded": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guarded}, quorumlock.ErrQuarantined.Error()[len("quorumlock: "):]},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			client, servers := locktest.Client(t, 3, c.opts...)
+			longUp()
+			if r, err := client.Ready(t.Context()); err != nil || r.MayFail() != 1 {
+				t.Fatalf("before: %+v, %v", r, err)
+			}
+			c.spoil(servers[1])
+			// The first call finds the connection of a restarted server dead.
+			_, _ = client.Ready(t.Context())
+			r, err := client.Ready(t.Context())
+			if err != nil || r.MayFail() != 0 {
+				t.Errorf("%+v, %v; want a quorum that has no node to spare", r, err)
+			}
+			if err := r.Nodes[1].Err; err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			if _, ok := errors.AsType[*quorumlock.NodeError](r.Nodes[1].Err); !ok {
+				t.Errorf("%T is no NodeError", r.Nodes[1].Err)
+			}
+			servers[1].Refuse("")
+			servers[1].Resume()
+		})
+	}
+}
+
+const outOfMemory = "OOM command not allowed when used memory > 'maxmemory'."
+
+// refuse makes a server refuse scripts with the error of a real server.
+func refuse(with string) func(*embedded.Server) {
+	return func(s *embedded.Server) { s.Refuse(with) }
+}
+
+func TestHealthyChangesNothing(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("a:"))
+		for range 3 {
+			locktest.Must(t, locktest.Err(c.Ready(t.Context())), "Ready")
+		}
+		locktest.Nothing(t, servers)
+		const key = "quorumlock_queue:{a:quorumlock-ready}"
+		locktest.Must(t, servers[0].Redis.Set(key, "somebody's"), "Set")
+		locktest.OK(t, locktest.Err(c.Ready(t.Context())), "Ready")
+		if v, err := servers[0].Redis.Get(key); v != "somebody's" || err != nil {
+			t.Errorf("a key that was there is %q, %v now", v, err)
+		}
+		servers[0].Redis.Del(key)
+	})
+}
+
+func TestDiagnoseAndReadyRefuseWhatTheyCannotWorkWith(t *testing.T) {
 	c, _ := locktest.Client(t, 3)
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Diagnose(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
-		t.Errorf("%v, want ErrClosed", err)
-	}
+	var none context.Context
+	locktest.Is(t, locktest.Err(c.Ready(none)), quorumlock.ErrNilContext, "Ready")
+	locktest.Must(t, c.Close(), "Close")
+	locktest.Is(t, locktest.Err(c.Ready(t.Context())), quorumlock.ErrClosed, "Ready")
+	locktest.Is(t, locktest.Err(c.Diagnose(t.Context())), quorumlock.ErrClosed, "Diagnose")
 }

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
@@ -30,18 +32,14 @@ func TestDialMakesAClientThatLocks(t *testing.T) {
 	}
 	// The machine may be busy.
 	c, err := redlock.Dial(urls, quorumlock.WithNodeTimeout(quorumlock.DefaultTTL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Dial")
 	servers[2].Close() // a quorum is left
 	lease := locktest.Lock(t, c.Mutex("x"))
 	if _, err := c.Mutex("x").TryLock(t.Context()); err == nil {
 		t.Error("it was locked twice")
 	}
 	locktest.Unlock(t, lease)
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	locktest.OK(t, c.Close(), "Close")
 }
 
 func TestDialThatFailsSaysWhichURLAndLeavesNothingOpen(t *testing.T) {
@@ -71,9 +69,7 @@ func TestDialThatFailsSaysWhichURLAndLeavesNothingOpen(t *testing.T) {
 				t.Errorf("%q does not say %q, or says a password", err, tt.want)
 			}
 			time.Sleep(50 * time.Millisecond) // for the connections to be there, if they come to be
-			if n := s.CurrentConnectionCount(); n > 0 {
-				t.Errorf("%d connections are left open", n)
-			}
+			locktest.Equal(t, s.CurrentConnectionCount(), 0, "connections are left open")
 		})
 	}
 }
@@ -91,9 +87,7 @@ func TestDialPassesOptionsOn(t *testing.T) {
 			asked.Add(1)
 			return "locker", "s3cret", nil
 		})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Dial")
 	defer c.Close() //nolint:errcheck // the test is over
 	lock := c.Lockers("jobs:", quorumlock.WithNodeTimeout(20*time.Second))("report")
 	lease := locktest.Lock(t, lock)
@@ -103,22 +97,16 @@ func TestDialPassesOptionsOn(t *testing.T) {
 	locktest.Unlock(t, lease)
 	// It inherits the client's options.
 	both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "New")
 	locktest.Unlock(t, locktest.Lock(t, both))
 }
 
 // An option of nodes means nothing once there are nodes.
 func TestNodeOptionsAreRefusedElsewhere(t *testing.T) {
 	n, err := node.Dial("redis://10.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Dial")
 	c, err := redlock.New([]*node.Node{n})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "New")
 	defer c.Close() //nolint:errcheck // it was not used
 	option := redlock.WithNodeOptions(node.WithTimeout(time.Second))
 	_, ofNew := redlock.New([]*node.Node{n}, option)
@@ -132,13 +120,9 @@ func TestNodeOptionsAreRefusedElsewhere(t *testing.T) {
 
 func TestDialEnvReadsTheVariablesOfTheTool(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
-	if err := os.WriteFile(file, []byte("# ours\nredis://a\n\n redis://b \nredis://c/1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, os.WriteFile(file, []byte("# ours\nredis://a\n\n redis://b \nredis://c/1\n"), 0o600), "WriteFile")
 	bad := filepath.Join(t.TempDir(), "bad")
-	if err := os.WriteFile(bad, []byte("redis://a\nuser:s3cret@b"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, os.WriteFile(bad, []byte("redis://a\nuser:s3cret@b"), 0o600), "WriteFile")
 	for _, tt := range []struct {
 		name, list, file string
 		want             string // of the error; "" if there is none
@@ -170,4 +154,88 @@ func TestDialEnvReadsTheVariablesOfTheTool(t *testing.T) {
 			}
 		})
 	}
+}
+
+// over is a client over paths to the servers, under names of its own if there is a suffix.
+func over(t *testing.T, servers []*embedded.Server, suffix string, opts ...quorumlock.Option) *redlock.Client {
+	t.Helper()
+	var nodes []*node.Node
+	for _, s := range servers {
+		p := s.Path(s.Name + suffix)
+		t.Cleanup(p.Close)
+		n, err := p.Node()
+		locktest.Must(t, err, "Node")
+		nodes = append(nodes, n)
+	}
+	c := locktest.Of(t, nodes, opts...)
+	locktest.Warm(t, c)
+	synctest.Wait()
+	return c
+}
+
+// Two clients with different lists may not exclude each other: Diagnose sees that from either side.
+func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
+	other := func(says string) []redlock.Finding {
+		return []redlock.Finding{{Kind: redlock.OtherList, Severity: redlock.Warning, Problem: says}}
+	}
+	for name, tt := range map[string]struct {
+		theirs func(t *testing.T, all []*embedded.Server)
+		want   []redlock.Finding
+	}{
+		"nobody else":      {func(*testing.T, []*embedded.Server) {}, nil},
+		"the same":         {func(t *testing.T, all []*embedded.Server) { over(t, all[:3], "") }, nil},
+		"in another order": {func(t *testing.T, all []*embedded.Server) { over(t, []*embedded.Server{all[2], all[0], all[1]}, "") }, nil},
+		"by other names":   {func(t *testing.T, all []*embedded.Server) { over(t, all[:3], ".example") }, nil},
+		"one replaced": {func(t *testing.T, all []*embedded.Server) { over(t, all[1:4], "") },
+			other("3 nodes with a quorum of 2, instead of 3 with a quorum of 2; clients that have it: 1,")},
+		"more nodes": {func(t *testing.T, all []*embedded.Server) { over(t, all, ""); over(t, all, "") },
+			other("5 nodes with a quorum of 3, instead of 3 with a quorum of 2; clients that have it: 2,")},
+		"another quorum": {func(t *testing.T, all []*embedded.Server) { over(t, all[:3], "", quorumlock.WithQuorum(3)) },
+			other("3 nodes with a quorum of 3, instead of 3 with a quorum of 2; clients that have it: 1,")},
+		"one that is no longer there": {func(t *testing.T, all []*embedded.Server) { _ = over(t, all, "").Close() }, nil},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			all, _ := locktest.Nodes(t, 5)
+			mine := over(t, all[:3], "", quorumlock.WithLabel("mine"))
+			tt.theirs(t, all)
+			synctest.Wait()
+			want := tt.want
+			finds(t, check(t, mine, true), want...)
+		})
+	}
+}
+
+// Services under prefixes of their own share no locks, so they may have other lists on purpose.
+func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mine, theirs string
+		want         redlock.Severity
+	}{
+		"two prefixes": {"a:", "b:", redlock.Advice},
+		"the same":     {"a:", "a:", redlock.Warning},
+		"only mine":    {"a:", "", redlock.Warning},
+		"only theirs":  {"", "b:", redlock.Warning},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			all, _ := locktest.Nodes(t, 5)
+			mine := over(t, all[:3], "", quorumlock.WithPrefix(tt.mine))
+			over(t, all, "", quorumlock.WithPrefix(tt.theirs))
+			synctest.Wait()
+			finds(t, check(t, mine, true), redlock.Finding{Kind: redlock.OtherList, Severity: tt.want, Problem: "5 nodes with a quorum of 3"})
+		})
+	}
+}
+
+// A user who may not name connections can still lock. For one who may not list them, the report
+// notes that this was not checked.
+func TestListsOfNodesNeedNoPermissionToLock(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		all, _ := locktest.Nodes(t, 3)
+		locktest.Each(all, func(s *embedded.Server) { s.Deny("client") })
+		c := over(t, all, "")
+		finds(t, check(t, c, true),
+			redlock.Finding{Kind: redlock.Untold, Severity: redlock.Advice, Node: "node-1", Problem: "NOPERM"},
+			redlock.Finding{Kind: redlock.Untold, Severity: redlock.Advice, Node: "node-2", Problem: "NOPERM"},
+			redlock.Finding{Kind: redlock.Untold, Severity: redlock.Advice, Node: "node-3", Problem: "NOPERM"})
+	})
 }

@@ -14,7 +14,10 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
+
+func TestMain(m *testing.M) { locktest.Main(m) }
 
 // observed is an Observer that checks the promises of Observer and Event, and counts.
 type observed struct {
@@ -24,6 +27,19 @@ type observed struct {
 	open  map[int]bool             // calls that have begun and not ended
 	holds map[quorumlock.Owner]int // the ends of holds, less one
 	calls int
+}
+
+func newObserved(t *testing.T) *observed {
+	return &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
+}
+
+// ended checks that each hold has ended once.
+func (o *observed) ended() {
+	for owner, n := range o.holds {
+		if n != 0 {
+			o.t.Errorf("the hold of %s has ended %d times", owner, n+1)
+		}
+	}
 }
 
 type callKey struct{}
@@ -81,7 +97,7 @@ func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
 // Every call that begins ends once, and so does every hold, after any fault of the nodes.
 func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
+		o := newObserved(t)
 		_, servers := locktest.Client(t, 3)
 		var workers, troubles sync.WaitGroup
 		ctx, stop := context.WithCancel(t.Context())
@@ -116,13 +132,9 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 		troubles.Go(func() {
 			for ctx.Err() == nil {
 				some := servers[rng.IntN(3):]
-				for _, s := range some {
-					s.Kill()
-				}
+				locktest.Kill(some...)
 				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
-				for _, s := range some {
-					s.Restart(rng.IntN(2) == 0)
-				}
+				locktest.Each(some, func(s *embedded.Server) { s.Restart(rng.IntN(2) == 0) })
 				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
 			}
 		})
@@ -135,11 +147,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 		if len(o.open) > 0 {
 			t.Errorf("%d calls have not ended", len(o.open))
 		}
-		for owner, n := range o.holds {
-			if n != 0 {
-				t.Errorf("the hold of %s has ended %d times", owner, n+1)
-			}
-		}
+		o.ended()
 		for kind := quorumlock.Acquired; kind <= quorumlock.NodeUp; kind++ {
 			if o.kinds[kind] == 0 {
 				t.Errorf("there is no event %d: this test shows nothing", kind)
@@ -152,7 +160,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 // the nodes.
 func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
+		o := newObserved(t)
 		other, servers := locktest.Client(t, 3)
 		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(o))
 		before := locktest.Lock(t, other.Mutex("x"))
@@ -160,11 +168,7 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 3 {
 			calls.Go(func() {
-				lease, err := m.Lock(t.Context())
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				lease := locktest.MustLock(t, m)
 				time.Sleep(time.Second)
 				locktest.MustUnlock(t, lease)
 			})
@@ -178,11 +182,7 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 		if o.kinds[quorumlock.Acquired] != 3 || len(o.holds) != 1 {
 			t.Errorf("%d leases of %d holds, want 3 of one", o.kinds[quorumlock.Acquired], len(o.holds))
 		}
-		for owner, n := range o.holds {
-			if n != 0 {
-				t.Errorf("the hold of %s has ended %d times more than it has begun", owner, n)
-			}
-		}
+		o.ended()
 	})
 }
 
@@ -203,11 +203,7 @@ func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 			}()
 			_, _ = c.Mutex("x").Lock(t.Context()) // it panics
 		}()
-		lease, err := other.Mutex("x").TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		locktest.MustUnlock(t, lease)
+		locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
 	})
 }
 
@@ -255,6 +251,182 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 			}
 			if !strings.Contains(log, "node down") || !strings.Contains(log, "node up") || strings.Contains(silent, "node") {
 				t.Errorf("logged by the client:\n%s\nby the lock:\n%s", clientsLog.String(), ownLog.String())
+			}
+		})
+	}
+}
+
+// stuck is a log handler that returns only when it is closed. It has no mutex: time stands still in
+// a bubble while a goroutine waits for one.
+type stuck chan struct{}
+
+func (stuck) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s stuck) Handle(context.Context, slog.Record) error {
+	<-s
+	return nil
+}
+
+func (s stuck) WithAttrs([]slog.Attr) slog.Handler { return s }
+func (s stuck) WithGroup(string) slog.Handler      { return s }
+
+// The answer of a node shows that the keys are gone. Its reader reports the loss, and logs it.
+func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
+	for name, lose := range map[string]func(s *embedded.Server){
+		"keys gone":  func(s *embedded.Server) { s.Redis.Del("x") },
+		"nodes down": (*embedded.Server).Kill,
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			log := make(stuck)
+			c, servers := locktest.Client(t, 3, quorumlock.WithLogger(slog.New(log)))
+			goOn := sync.OnceFunc(func() { close(log) })
+			t.Cleanup(goOn)
+			lost := locktest.Lock(t, c.Mutex("x"))
+			time.Sleep(time.Second) // so that the two are not renewed together
+			kept := locktest.Lock(t, c.Mutex("y"))
+			time.Sleep(time.Minute)
+			locktest.Each(servers[:2], lose)
+			locktest.Lost(t, lost, time.Until(lost.ValidUntil())+time.Nanosecond)
+			if name == "keys gone" {
+				before := make([]int, len(servers))
+				for i, s := range servers {
+					before[i] = s.Ran("renew")
+				}
+				locktest.OK(t, kept.Extend(t.Context()), "Extend of another lease")
+				synctest.Wait()
+				for i, s := range servers { // the worker of one has reported the loss
+					if s.Ran("renew") == before[i] {
+						t.Errorf("%s was sent no renewal of another lease: the log holds it up", s.Name)
+					}
+				}
+			}
+			locktest.Restart(servers[:2]...)
+			began := time.Now()
+			locktest.Unlock(t, locktest.Lock(t, c.Mutex("z")))
+			locktest.Took(t, began, 0, 0, "another lock")
+			goOn()
+			_ = lost.Unlock(t.Context())
+			_ = kept.Unlock(t.Context())
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		log := make(stuck)
+		c, servers := locktest.Client(t, 3, quorumlock.WithLogger(slog.New(log)), quorumlock.WithoutRenewal())
+		goOn := sync.OnceFunc(func() { close(log) })
+		t.Cleanup(goOn)
+		outer := locktest.Lock(t, c.Mutex("x"))
+		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
+		// The lease cannot be extended, which is logged.
+		locktest.Kill(servers[:2]...)
+		entered := locktest.Go(func() *quorumlock.Lease { return locktest.LockIn(t, outer.Context(), c.Mutex("x")) })
+		select {
+		case inner := <-entered:
+			_ = inner.Unlock(t.Context())
+		case <-time.After(quorumlock.DefaultTTL / 10):
+			t.Error("the caller waits for the log")
+			goOn()
+			_ = (<-entered).Unlock(t.Context())
+		}
+		goOn()
+		_ = outer.Unlock(t.Context())
+	})
+}
+
+func TestEveryEventIsLoggedOnce(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		log, option := locktest.Logger()
+		c, servers := locktest.Client(t, 5, option)
+		const n = 100
+		for i := range n {
+			locktest.Lock(t, c.Mutex(fmt.Sprintf("x%d", i)))
+		}
+		time.Sleep(time.Minute)
+		if lines := log.Lines(); len(lines) > 0 {
+			t.Errorf("%d lines while all is well: %s", len(lines), lines[0])
+		}
+		locktest.Kill(servers[:3]...)
+		time.Sleep(2 * quorumlock.DefaultTTL)
+		for what, want := range map[string]int{"node down": 3, "renewal late": n, "lease lost": n, "node up": 0, "": 2*n + 3} {
+			locktest.Equal(t, len(log.Lines(what)), want, "lines with %q", what)
+		}
+		for _, s := range servers[:3] {
+			if len(log.Lines("node down", "node="+s.Name, "error=")) != 1 {
+				t.Errorf("no line says that %s is down, and why: %q", s.Name, log.Lines("node down"))
+			}
+			if len(log.Lines("lease lost", "lock=x7 ", "not renewed in time", s.Name)) != 1 {
+				t.Errorf("the loss of x7 does not name %s", s.Name)
+			}
+		}
+		all := log.Lines("lock=x7 ")
+		if len(all) != 2 || !strings.Contains(all[1], "lease lost") {
+			t.Errorf("the lines of x7 are %q, want none after its loss", all)
+		}
+		locktest.Restart(servers[:3]...)
+		locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
+		time.Sleep(time.Second)
+		locktest.Equal(t, len(log.Lines("node up")), 3, "lines say that a node is up")
+	})
+}
+
+// A server that is out of memory refuses every acquire, and does every release.
+func TestANodeThatIsOutOfMemoryIsLoggedDownOnceAndUpWhenItServes(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		log, option := locktest.Logger()
+		c, servers := locktest.Client(t, 3, option)
+		full := servers[1]
+		full.Before(func(r embedded.Run) {
+			full.Redis.SetError("")
+			if r.Script == "acquire" {
+				full.Redis.SetError("OOM command not allowed when used memory > 'maxmemory'.")
+			}
+		})
+		for range 100 {
+			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if lines := log.Lines(); len(lines) != 1 || len(log.Lines("node down", "OOM")) != 1 {
+			t.Errorf("%d lines of 100 locks, want one that says that the node is down: %q", len(lines), lines)
+		}
+		full.Before(nil)
+		full.Redis.SetError("")
+		time.Sleep(time.Second)
+		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+		if lines := log.Lines(); len(lines) != 2 || len(log.Lines("node up")) != 1 {
+			t.Errorf("logged %q, want that the node is up again", lines)
+		}
+	})
+}
+
+func TestALockThatWaitsForAQuorumSaysSoOnce(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		log, option := locktest.Logger()
+		c, servers := locktest.Client(t, 3, option)
+		locktest.Kill(servers[:2]...)
+		ctx := locktest.Within(t, time.Minute)
+		if _, err := c.Mutex("x").Lock(ctx); err == nil {
+			t.Fatal("granted without a quorum")
+		}
+		if lines := log.Lines(); len(lines) != 3 || len(log.Lines("no quorum")) != 1 || len(log.Lines("node down")) != 2 {
+			t.Errorf("logged %q, want two nodes down and one call without a quorum", lines)
+		}
+	})
+}
+
+func TestANumberOfNodesThatWastesOneIsLoggedOnce(t *testing.T) {
+	for nodes, want := range []int{1: 1, 2: 1, 3: 0, 4: 1, 5: 0} {
+		if nodes == 0 {
+			continue
+		}
+		locktest.Run(t, fmt.Sprint(nodes), func(t *testing.T) {
+			log, option := locktest.Logger()
+			c, _ := locktest.Client(t, nodes, option)
+			_ = c.Mutex("x", quorumlock.WithoutRenewal())
+			if lines := log.Lines("node"); len(lines) != want || len(log.Lines()) != want {
+				t.Errorf("with %d nodes %q is logged, want %d lines", nodes, log.Lines(), want)
 			}
 		})
 	}

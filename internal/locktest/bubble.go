@@ -3,6 +3,9 @@ package locktest
 import (
 	"testing"
 	"testing/synctest"
+
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // Bubble runs a test in a bubble of virtual time, in parallel with other tests. It may be called
@@ -17,4 +20,15 @@ func Bubble(t *testing.T, f func(t *testing.T)) {
 func Run(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { Bubble(t, f) })
+}
+
+// Clean runs a test with a client of n new servers as Bubble does, and checks at its end that the
+// servers have [Nothing].
+func Clean(t *testing.T, n int, f func(t *testing.T, c *redlock.Client, servers []*embedded.Server)) {
+	t.Helper()
+	Bubble(t, func(t *testing.T) {
+		c, servers := Client(t, n)
+		f(t, c, servers)
+		Nothing(t, servers)
+	})
 }

@@ -135,3 +135,11 @@ func Held(t testing.TB, l *quorumlock.Lease) {
 		t.Errorf("the lease of %q ended: %v", l.Name(), context.Cause(l.Context()))
 	}
 }
+
+// UnlockAll unlocks leases as Unlock does.
+func UnlockAll(t testing.TB, leases ...*quorumlock.Lease) {
+	t.Helper()
+	for _, l := range leases {
+		Unlock(t, l)
+	}
+}

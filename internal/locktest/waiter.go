@@ -82,3 +82,27 @@ func Call(t testing.TB, ctx context.Context, lock func(context.Context) (*quorum
 
 // Has reports whether a call has its lease.
 func Has(got <-chan *quorumlock.Lease) bool { time.Sleep(20 * time.Millisecond); return len(got) > 0 }
+
+// Go begins a call, and returns a channel for its result.
+func Go[T any](call func() T) <-chan T {
+	got := make(chan T, 1)
+	go func() { got <- call() }()
+	return got
+}
+
+// Pending checks that a call has not returned, or ends the test.
+func Pending[T any](t testing.TB, got <-chan T, what string) {
+	t.Helper()
+	select {
+	case v := <-got:
+		t.Fatalf("%s: it returned %v", what, v)
+	default:
+	}
+}
+
+// Within returns a context that ends after d.
+func Within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -17,6 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
+func TestMain(m *testing.M) { locktest.Main(m) }
+
 const (
 	wakeChannels = "quorumlock_wake:"
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	memory "github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -20,18 +20,14 @@ import (
 func detach(t *testing.T, lease *quorumlock.Lease, d time.Duration) string {
 	t.Helper()
 	text, err := lease.Detach(t.Context(), d)
-	if err != nil {
-		t.Fatal("Detach:", err)
-	}
+	locktest.Must(t, err, "Detach")
 	return text
 }
 
 func attach(t *testing.T, c *redlock.Client, text string) *quorumlock.Lease {
 	t.Helper()
 	lease, err := c.Attach(t.Context(), text)
-	if err != nil {
-		t.Fatal("Attach:", err)
-	}
+	locktest.Must(t, err, "Attach")
 	return lease
 }
 
@@ -50,15 +46,9 @@ func TestAHoldGoesOnInAnotherProcess(t *testing.T) {
 		a, b, other := clients[0], clients[1], clients[2]
 		first := locktest.Lock(t, a.Mutex("x"))
 		text := detach(t, first, time.Minute)
-		if !errors.Is(context.Cause(first.Context()), quorumlock.ErrDetached) {
-			t.Errorf("the lease's context ends for %v", context.Cause(first.Context()))
-		}
-		if err := first.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
-			t.Errorf("Unlock: %v, want ErrNotHeld", err)
-		}
-		if _, err := first.Detach(t.Context(), time.Minute); !errors.Is(err, quorumlock.ErrNotHeld) {
-			t.Errorf("a second Detach: %v, want ErrNotHeld", err)
-		}
+		locktest.Is(t, context.Cause(first.Context()), quorumlock.ErrDetached, "the lease's context ends for")
+		locktest.Is(t, first.Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock")
+		locktest.Is(t, locktest.Err(first.Detach(t.Context(), time.Minute)), quorumlock.ErrNotHeld, "a second Detach")
 		time.Sleep(55 * time.Second)
 		locktest.Refused(t, other.Mutex("x"))
 		second := attach(t, b, text)
@@ -71,15 +61,11 @@ func TestAHoldGoesOnInAnotherProcess(t *testing.T) {
 		time.Sleep(time.Minute) // it is renewed
 		locktest.Held(t, second)
 		again := attach(t, a, detach(t, second, time.Second)) // and on
-		if again.Token() != first.Token() {
-			t.Errorf("token %d, want %d", again.Token(), first.Token())
-		}
+		locktest.Equal(t, again.Token(), first.Token(), "the token")
 		locktest.Unlock(t, again)
 		late(t, other, text)
 		next := locktest.Lock(t, other.Mutex("x"))
-		if next.Token() <= first.Token() {
-			t.Errorf("token %d after %d", next.Token(), first.Token())
-		}
+		locktest.Rises(t, first, next)
 		late(t, b, text)
 		locktest.Held(t, next)
 		locktest.Unlock(t, next)
@@ -95,9 +81,7 @@ func TestATextEnds(t *testing.T) {
 			text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), d)
 			began := time.Now()
 			next := locktest.Lock(t, clients[1].Mutex("x"))
-			if took := time.Since(began); took < d-time.Second/10 || took > d+2*time.Second {
-				t.Errorf("the lock was free after %v, want %v", took, d)
-			}
+			locktest.Took(t, began, d-time.Second/10, d+2*time.Second, "the lock was free")
 			late(t, clients[0], text)
 			locktest.Held(t, next)
 			locktest.Unlock(t, next)
@@ -110,9 +94,7 @@ func TestAFreedHoldCannotBeAttached(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 2, 3)
 		text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), time.Minute)
-		if err := clients[1].Mutex("x").ForceUnlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.OK(t, clients[1].Mutex("x").ForceUnlock(t.Context()), "ForceUnlock")
 		late(t, clients[1], text)
 		locktest.NoLocks(t, servers)
 	})
@@ -127,57 +109,15 @@ func TestAnAttachedLeaseIsHandedOver(t *testing.T) {
 		lease := attach(t, clients[1], text)
 		locktest.Unlock(t, lease)
 		next := <-waiting
-		if next.Token() <= lease.Token() {
-			t.Errorf("token %d after %d", next.Token(), lease.Token())
-		}
+		locktest.Rises(t, lease, next)
 		locktest.Unlock(t, next)
 		locktest.Nothing(t, servers)
 	})
 }
 
-// Of several concurrent Attach calls, one gets the hold, even if each reaches another node first.
-func TestOneOfSeveralAttaches(t *testing.T) {
-	for _, n := range []int{3, 4, 5} {
-		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
-			c, servers := locktest.Client(t, n)
-			text := detach(t, locktest.Lock(t, c.Mutex("x")), time.Minute)
-			var mu sync.Mutex
-			var leases []*quorumlock.Lease
-			var g sync.WaitGroup
-			for i := range n {
-				d, paths := locktest.Another(t, servers)
-				locktest.Warm(t, d)
-				for j, p := range paths {
-					p.Delay(time.Duration((i+j)%n) * time.Millisecond)
-				}
-				g.Go(func() {
-					lease, err := d.Attach(t.Context(), text)
-					mu.Lock()
-					defer mu.Unlock()
-					if err == nil {
-						leases = append(leases, lease)
-					} else if !errors.Is(err, quorumlock.ErrLost) {
-						t.Errorf("Attach: %v", err)
-					}
-				})
-			}
-			g.Wait()
-			if len(leases) != 1 {
-				t.Fatalf("%d have attached", len(leases))
-			}
-			time.Sleep(10 * time.Second) // it gets the nodes back that the others had
-			locktest.HoldsAll(t, servers, leases[0])
-			locktest.Unlock(t, leases[0])
-			synctest.Wait()
-			locktest.Nothing(t, servers)
-		})
-	}
-}
-
 // An Attach without a quorum changes nothing: another one gets the hold later.
 func TestAnAttachWithoutAQuorumKeepsTheText(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, paths := locktest.Another(t, servers)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		text := detach(t, lease, time.Minute)
@@ -186,21 +126,14 @@ func TestAnAttachWithoutAQuorumKeepsTheText(t *testing.T) {
 			if _, err := d.Attach(t.Context(), text); !errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, quorumlock.ErrLost) {
 				t.Errorf("Attach: %v, want ErrNoQuorum", err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			if _, err := d.Attach(ctx, text); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Attach: %v, want its ctx's error", err)
-			}
-			cancel()
+			locktest.Is(t, locktest.Err(d.Attach(locktest.Within(t, 10*time.Millisecond), text)), context.DeadlineExceeded, "Attach")
 			locktest.Each(cut, (*embedded.Server).Resume)
 			time.Sleep(5 * time.Second)
 		}
 		next := attach(t, d, text)
-		if next.Token() != lease.Token() {
-			t.Errorf("token %d, want %d", next.Token(), lease.Token())
-		}
+		locktest.Equal(t, next.Token(), lease.Token(), "the token")
 		locktest.Unlock(t, next)
 		time.Sleep(2 * time.Second)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -225,28 +158,26 @@ func TestADetachWithoutAQuorumReleases(t *testing.T) {
 // A minority that was away during the Detach or the Attach does no harm, and is clean in the end.
 func TestAMinorityThatWasAwayIsCleanInTheEnd(t *testing.T) {
 	for name, away := range map[string][2]bool{"detach": {true, false}, "attach": {false, true}, "both": {true, true}} {
-		t.Run(name, func(t *testing.T) {
-			locktest.Bubble(t, func(t *testing.T) {
-				clients, servers := locktest.Fleet(t, 2, 3)
-				lease := locktest.Lock(t, clients[0].Mutex("x"))
-				freeze := func(away bool) {
-					if servers[2].Resume(); away {
-						servers[2].Stall()
-					}
+		locktest.Run(t, name, func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 3)
+			lease := locktest.Lock(t, clients[0].Mutex("x"))
+			freeze := func(away bool) {
+				if servers[2].Resume(); away {
+					servers[2].Stall()
 				}
-				freeze(away[0])
-				text := detach(t, lease, 5*time.Minute)
-				freeze(away[1])
-				lease = attach(t, clients[1], text)
-				time.Sleep(time.Second)
-				freeze(false)
-				time.Sleep(20 * time.Second)
-				locktest.HoldsAll(t, servers, lease)
-				locktest.Unlock(t, lease)
-				locktest.Warm(t, clients[0]) // which takes a connection that came late
-				time.Sleep(2 * time.Second)
-				locktest.Nothing(t, servers)
-			})
+			}
+			freeze(away[0])
+			text := detach(t, lease, 5*time.Minute)
+			freeze(away[1])
+			lease = attach(t, clients[1], text)
+			time.Sleep(time.Second)
+			freeze(false)
+			time.Sleep(20 * time.Second)
+			locktest.HoldsAll(t, servers, lease)
+			locktest.Unlock(t, lease)
+			locktest.Warm(t, clients[0]) // which takes a connection that came late
+			time.Sleep(2 * time.Second)
+			locktest.Nothing(t, servers)
 		})
 	}
 }
@@ -270,9 +201,7 @@ func TestWhatCannotBeDetached(t *testing.T) {
 			if text != "" || !errors.Is(err, want) {
 				t.Errorf("%s: %q, %v, want %v", what, text, err, want)
 			}
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Errorf("%s: the lease does not go on: %v", what, err)
-			}
+			locktest.OK(t, lease.Extend(t.Context()), "%s: the lease does not go on", what)
 			locktest.Unlock(t, lease)
 		}
 		m, rw, misuse := c.Mutex("x"), c.RWMutex("x"), quorumlock.ErrMisuse
@@ -280,63 +209,46 @@ func TestWhatCannotBeDetached(t *testing.T) {
 		for what, d := range map[string]time.Duration{"no time": 0, "a negative time": -time.Hour, "too little": quorumlock.MinTTL - 1, "more than the guard expects": time.Minute + 1} {
 			refuse(what, m, t.Context(), d, misuse)
 		}
-		refuse("a reader", rw.RLocker(), t.Context(), time.Second, misuse)
-		refuse("a slot", c.Semaphore("s", 2), t.Context(), time.Second, misuse)
-		refuse("a MultiLock", locktest.Multi(t, m, c.Mutex("y")), t.Context(), time.Second, misuse)
-		refuse("a node's Mutex", nodes[0].Mutex("z"), t.Context(), time.Second, misuse)
-		refuse("a Locker in memory", memory.New("x"), t.Context(), time.Second, misuse)
+		for what, l := range map[string]quorumlock.Locker{
+			"a reader": rw.RLocker(), "a slot": c.Semaphore("s", 2), "a MultiLock": locktest.Multi(t, m, c.Mutex("y")),
+			"a node's Mutex": nodes[0].Mutex("z"), "a Locker in memory": memory.New("x"),
+		} {
+			refuse(what, l, t.Context(), time.Second, misuse)
+		}
 		refuse("a downgraded writer", rw, t.Context(), time.Second, misuse, func(l *quorumlock.Lease) {
-			if err := rw.Downgrade(t.Context(), l); err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, rw.Downgrade(t.Context(), l), "Downgrade")
 		})
 		lease, err := m.TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err, "TryLock")
 		text, err := lease.Detach(done, time.Second) // at once: nodes may not have answered yet
-		if err != nil {
-			t.Fatalf("a context that is done: %v", err)
-		}
-		if attached, err := c.Attach(t.Context(), text); err != nil {
-			t.Errorf("after a Detach with a context that is done: %v", err)
-		} else {
-			locktest.Unlock(t, attached)
-		}
-		var inner *quorumlock.Lease
+		locktest.Must(t, err, "a context that is done")
+		locktest.Unlock(t, attach(t, c, text))
 		refuse("a hold that was kept", m, t.Context(), time.Second, misuse, func(l *quorumlock.Lease) {
-			inner = locktest.LockIn(t, l.Context(), m)
-			if err := inner.UnlockAfter(t.Context(), 2*time.Second); err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, locktest.LockIn(t, l.Context(), m).UnlockAfter(t.Context(), 2*time.Second), "UnlockAfter")
 		})
 		time.Sleep(3 * time.Second)
 		refuse("a hold that was entered twice", m, t.Context(), time.Second, misuse, func(l *quorumlock.Lease) {
-			inner = locktest.LockIn(t, l.Context(), m)
+			inner := locktest.LockIn(t, l.Context(), m)
 			time.AfterFunc(0, func() { locktest.MustUnlock(t, inner) })
 		})
 		synctest.Wait()
 		locktest.NoLocks(t, servers)
 
-		lease = locktest.Lock(t, m)
-		locktest.Each(servers, (*embedded.Server).Stall)
-		time.Sleep(time.Minute)
-		if text, err := lease.Detach(t.Context(), time.Second); text != "" || !errors.Is(err, quorumlock.ErrLost) {
-			t.Errorf("a lost lease: %q, %v, want ErrLost", text, err)
-		}
-		locktest.Each(servers, (*embedded.Server).Resume)
-		time.Sleep(2 * time.Second)
-
-		lease = locktest.Lock(t, m) // lost, and entered twice
-		inner = locktest.LockIn(t, lease.Context(), m)
-		locktest.Each(servers, (*embedded.Server).Stall)
-		time.Sleep(time.Minute)
-		for _, l := range []*quorumlock.Lease{lease, inner} {
-			if text, err := l.Detach(t.Context(), time.Second); text != "" || !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("a lost lease of two: %q, %v, want ErrLost", text, err)
+		for _, twice := range []bool{false, true} { // lost, and entered twice or not
+			lost := []*quorumlock.Lease{locktest.Lock(t, m)}
+			if twice {
+				lost = append(lost, locktest.LockIn(t, lost[0].Context(), m))
 			}
+			locktest.Each(servers, (*embedded.Server).Stall)
+			time.Sleep(time.Minute)
+			for _, l := range lost {
+				if text, err := l.Detach(t.Context(), time.Second); text != "" || !errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("a lost lease of %d: %q, %v, want ErrLost", len(lost), text, err)
+				}
+			}
+			locktest.Each(servers, (*embedded.Server).Resume)
+			time.Sleep(2 * time.Second)
 		}
-		locktest.Each(servers, (*embedded.Server).Resume)
 	})
 }
 
@@ -374,17 +286,11 @@ func TestAttachRefusesWhatIsNoTextOfItsLock(t *testing.T) {
 			"fewer nodes":            {attempt(fewer, ctx, text), quorumlock.ErrMisuse},
 			"other nodes":            {attempt(elsewhere, ctx, text), quorumlock.ErrLost},
 		} {
-			if !errors.Is(tt[0], tt[1]) {
-				t.Errorf("%s: %v, want %v", what, tt[0], tt[1])
-			}
+			locktest.Is(t, tt[0], tt[1], "%s", what)
 		}
 		d, _ := locktest.Another(t, servers)
-		if err := d.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := attempt(d, ctx, text); !errors.Is(err, quorumlock.ErrClosed) {
-			t.Errorf("after Shutdown: %v, want ErrClosed", err)
-		}
+		locktest.OK(t, d.Shutdown(ctx), "Shutdown")
+		locktest.Is(t, attempt(d, ctx, text), quorumlock.ErrClosed, "after Shutdown")
 		locktest.Unlock(t, attach(t, c, text))
 		locktest.NoLocks(t, servers)
 	})
@@ -396,16 +302,12 @@ func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 4, 3)
 		lease := locktest.Lock(t, clients[0].Mutex("x"))
 		text := detach(t, lease, time.Minute)
-		if err := clients[0].Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		for _, c := range clients[1:3] {
+		locktest.OK(t, clients[0].Shutdown(t.Context()), "Shutdown")
+		for c, end := range map[*redlock.Client]func() error{clients[1]: clients[1].Close, clients[2]: func() error { return clients[2].Shutdown(t.Context()) }} {
 			locktest.Each(servers, (*embedded.Server).Stall)
-			attempt := make(chan error)
-			go func() { _, err := c.Attach(t.Context(), text); attempt <- err }()
+			attempt := locktest.Go(func() error { return locktest.Err(c.Attach(t.Context(), text)) })
 			synctest.Wait()
-			end := map[bool]func() error{true: c.Close, false: func() error { return c.Shutdown(t.Context()) }}[c == clients[1]]
-			go func() { _ = end() }()
+			locktest.Go(end)
 			if err := <-attempt; !errors.Is(err, quorumlock.ErrClosed) && !errors.Is(err, quorumlock.ErrNoQuorum) {
 				t.Errorf("Attach: %v, want ErrClosed", err)
 			}
@@ -413,9 +315,7 @@ func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 			time.Sleep(3 * time.Second)
 		}
 		next := attach(t, clients[3], text)
-		if next.Token() != lease.Token() {
-			t.Errorf("token %d, want %d", next.Token(), lease.Token())
-		}
+		locktest.Equal(t, next.Token(), lease.Token(), "the token")
 		locktest.Unlock(t, next)
 	})
 }
@@ -433,5 +333,245 @@ func TestAQuarantinedNodePassesNothingOn(t *testing.T) {
 		if _, err := c.Attach(t.Context(), text); !errors.Is(err, quorumlock.ErrQuarantined) || !errors.Is(err, quorumlock.ErrNoQuorum) {
 			t.Errorf("Attach: %v, want ErrQuarantined", err)
 		}
+	})
+}
+
+// inOrder returns a client of the servers in an order, and its paths in the order of the servers.
+func inOrder(t *testing.T, servers []*embedded.Server, order []int) (*redlock.Client, []*embedded.Server) {
+	t.Helper()
+	paths, nodes := locktest.Paths(t, servers)
+	moved := make([]*node.Node, len(nodes))
+	for i, j := range order {
+		moved[i] = nodes[j]
+	}
+	c := locktest.Of(t, moved)
+	locktest.Warm(t, c)
+	return c, paths
+}
+
+func TestTheNodesOfAnAttachMayBeInAnyOrder(t *testing.T) {
+	for _, order := range [][]int{{1, 0, 2, 3, 4}, {4, 3, 2, 1, 0}, {1, 2, 3, 4, 0}} {
+		locktest.Run(t, fmt.Sprint(order), func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 5)
+			text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), time.Hour)
+			c, _ := inOrder(t, servers, order)
+			next := attach(t, c, text)
+			time.Sleep(10 * time.Second)
+			locktest.HoldsAll(t, servers, next)
+			late(t, clients[1], text)
+			text = detach(t, next, time.Hour)
+			locktest.Unlock(t, attach(t, clients[1], text))
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// Nothing stays parked at a node that was away while the hold was attached and unlocked.
+func TestANodeThatWasAwayKeepsNothingParked(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {2, 1, 0}} {
+		for how, harm := range map[string]func(*embedded.Server){"frozen": (*embedded.Server).Stall, "dead": (*embedded.Server).Kill} {
+			locktest.Run(t, fmt.Sprint(order, how), func(t *testing.T) {
+				clients, servers := locktest.Fleet(t, 1, 3)
+				text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), 5*time.Minute)
+				c, _ := inOrder(t, servers, order)
+				harm(servers[2])
+				locktest.MustUnlock(t, locktest.Lock(t, c.Mutex("y"))) // the client notices
+				time.Sleep(time.Second)
+				locktest.MustUnlock(t, attach(t, c, text))
+				time.Sleep(3 * time.Second)
+				servers[2].Resume()
+				if how == "dead" {
+					servers[2].Restart(true)
+				}
+				time.Sleep(2 * time.Second)
+				locktest.Nothing(t, servers)
+			})
+		}
+	}
+}
+
+// A node whose number differs has counted a token that is late for another cell. Another Attach has
+// it for a moment.
+func TestATokenIsLateByTheLimitOfItsOwnCell(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2, 3}, {2, 3, 0, 1}} {
+		locktest.Run(t, fmt.Sprint(order), func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 1, 4)
+			deaf, paths := locktest.Another(t, servers)
+			locktest.Warm(t, deaf)
+			lease := locktest.Lock(t, clients[0].Mutex("x"))
+			locktest.SetCounters(t, servers, "x", lease.Token(), lease.Token(), lease.Token()+2, lease.Token()+2)
+			text := detach(t, lease, time.Minute)
+			c, slow := inOrder(t, servers, order)
+			locktest.Each(slow[2:], func(s *embedded.Server) { s.Delay(3 * time.Millisecond) })
+			locktest.Kill(paths[:2]...)
+			locktest.Each(paths[2:], (*embedded.Server).Mute)
+			ctx := locktest.Within(t, 100*time.Millisecond)
+			ended := make(chan struct{})
+			go func() { defer close(ended); _, _ = deaf.Attach(ctx, text) }()
+			time.AfterFunc(150*time.Millisecond, func() { locktest.Each(paths[2:], (*embedded.Server).Resume) })
+			time.Sleep(10 * time.Millisecond)
+			locktest.Unlock(t, attach(t, c, text))
+			<-ended
+			time.Sleep(2 * time.Second)
+		})
+	}
+}
+
+// Somebody has a quorum of the nodes, does not know it, and passes them back.
+func TestAQuorumThatIsPassedBackIsAttached(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 2, 3)
+		deaf, paths := locktest.Another(t, servers)
+		locktest.Warm(t, deaf)
+		text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), time.Minute)
+		locktest.Each(paths, (*embedded.Server).Mute)
+		ctx := locktest.Within(t, 20*time.Millisecond)
+		attempt := locktest.Go(func() error { return locktest.Err(deaf.Attach(ctx, text)) })
+		time.Sleep(10 * time.Millisecond)
+		time.AfterFunc(20*time.Millisecond, func() { locktest.Each(paths, (*embedded.Server).Resume) })
+		locktest.Unlock(t, attach(t, clients[1], text))
+		locktest.Is(t, <-attempt, context.DeadlineExceeded, "Attach without answers")
+		time.Sleep(2 * time.Second)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A process that has died while attaching has two nodes of five, and another node is silent.
+func TestADeadAttacherIsNamedSoon(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		dead, paths := locktest.Another(t, servers)
+		locktest.Warm(t, dead)
+		text := detach(t, locktest.Lock(t, c.Mutex("x")), time.Minute)
+		locktest.Each(paths[:2], (*embedded.Server).Mute)
+		locktest.Kill(paths[2:]...)
+		attempt := locktest.Go(func() error { return locktest.Err(dead.Attach(t.Context(), text)) })
+		time.Sleep(time.Millisecond)
+		locktest.Kill(paths...)
+		<-attempt
+		servers[4].Stall()
+		began := time.Now()
+		_, err := c.Attach(t.Context(), text)
+		if held, ok := errors.AsType[*quorumlock.HeldError](err); !ok || held.Holder == "" || !errors.Is(err, quorumlock.ErrNoQuorum) {
+			t.Errorf("Attach: %v, want who is in the way, and the silent node", err)
+		}
+		locktest.Took(t, began, 0, 3*time.Second, "Attach")
+		servers[4].Resume()
+		time.Sleep(2 * time.Second)
+		locktest.Unlock(t, attach(t, c, text)) // three nodes have it
+	})
+}
+
+// A text that is delivered twice is late also while the hold moves on from process to process.
+func TestAHoldThatMovesOnQuicklyIsLost(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, _ := locktest.Fleet(t, 2, 3)
+		text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), time.Minute)
+		stop := make(chan struct{})
+		moves := locktest.Go(func() error {
+			for next := text; ; {
+				lease, err := clients[0].Attach(t.Context(), next)
+				if err != nil {
+					return err
+				}
+				select {
+				case <-stop:
+					return lease.Unlock(t.Context())
+				case <-time.After(50 * time.Millisecond):
+				}
+				if next, err = lease.Detach(t.Context(), time.Minute); err != nil {
+					return err
+				}
+			}
+		})
+		time.Sleep(time.Second)
+		late(t, clients[1], text)
+		close(stop)
+		locktest.OK(t, <-moves, "the moves")
+		time.Sleep(time.Second)
+	})
+}
+
+// An Attach that wins in the moment of a Shutdown, or of a Close, leaves the hold to others, for as
+// long as it was to be kept.
+func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
+	for how, end := range map[string]func(*redlock.Client) error{
+		"Shutdown": func(c *redlock.Client) error { return c.Shutdown(context.Background()) }, "Close": (*redlock.Client).Close,
+	} {
+		locktest.Run(t, how, func(t *testing.T) {
+			c, servers := locktest.Client(t, 3)
+			lease := locktest.Lock(t, c.Mutex("x"))
+			for range 60 {
+				d, paths := locktest.Another(t, servers)
+				locktest.Warm(t, d)
+				locktest.Each(paths, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+				text := detach(t, lease, time.Hour)
+				ended := locktest.Go(func() error { time.Sleep(2 * time.Millisecond); return end(d) })
+				next, err := d.Attach(t.Context(), text)
+				if err == nil {
+					if text, err = next.Detach(t.Context(), time.Hour); err != nil { // it was closed
+						<-ended
+						time.Sleep(time.Minute)
+						lease = locktest.Lock(t, c.Mutex("x"))
+						continue
+					}
+				} else if !errors.Is(err, quorumlock.ErrClosed) {
+					t.Fatal("Attach:", err)
+				}
+				locktest.OK(t, <-ended, "the end of the client")
+				time.Sleep(time.Minute)
+				lease = attach(t, c, text)
+			}
+			locktest.Unlock(t, lease)
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// A Park that runs late, when the attached hold has been released, stays nowhere for its whole time.
+func TestALateParkDoesNotStay(t *testing.T) {
+	for name, delay := range map[string]time.Duration{"on its way": 80 * time.Millisecond, "after the node timeout": 200 * time.Millisecond, "frozen": 0} {
+		locktest.Run(t, name, func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 1, 3)
+			far, paths := locktest.Another(t, servers)
+			lease := locktest.Lock(t, far.Mutex("x"))
+			if paths[2].Delay(delay); delay == 0 {
+				servers[2].Stall()
+			}
+			text := detach(t, lease, time.Hour)
+			locktest.MustUnlock(t, attach(t, clients[0], text))
+			time.Sleep(time.Second)
+			servers[2].Resume()
+			time.Sleep(3 * time.Second)
+			locktest.NoLocks(t, servers)
+		})
+	}
+}
+
+// A Detach for a short time does not wait for a silent node until that is over.
+func TestAShortDetachDoesNotWaitForASilentNode(t *testing.T) {
+	for _, d := range []time.Duration{300 * time.Millisecond, time.Second} {
+		locktest.Run(t, d.String(), func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 3)
+			lease := locktest.Lock(t, clients[0].Mutex("x"))
+			servers[2].Stall()
+			text := detach(t, lease, d)
+			locktest.MustUnlock(t, attach(t, clients[1], text))
+			servers[2].Resume()
+			time.Sleep(5 * time.Second)
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+func TestADetachAndAnUnlockAfterCloseAreOneEvent(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		var events locktest.Events
+		c, _ := locktest.Client(t, 3, quorumlock.WithObserver(&events))
+		lease := locktest.Lock(t, c.Mutex("x"))
+		locktest.OK(t, c.Close(), "Close")
+		locktest.Is(t, locktest.Err(lease.Detach(t.Context(), time.Minute)), quorumlock.ErrLost, "Detach")
+		locktest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock")
+		locktest.Equal(t, events.Of(quorumlock.Released), 1, "events Released")
 	})
 }

@@ -3,7 +3,9 @@ package hold
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,38 +13,33 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	public "github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/redlock"
 )
+
+func TestMain(m *testing.M) { locktest.Main(m) }
 
 // A lease without renewal ends by itself, on time, and Extend prolongs it.
 func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := locktest.Another(t, servers)
 		m := c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second))
 		lease := locktest.Lock(t, m)
 		for range 5 {
 			time.Sleep(900 * time.Millisecond)
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Fatal("Extend:", err)
-			}
-			if left := time.Until(lease.ValidUntil()); left != 988*time.Millisecond {
-				t.Errorf("%v left after Extend, want 988 ms: a TTL less the drift", left)
-			}
+			locktest.Must(t, lease.Extend(t.Context()), "Extend")
+			locktest.Equal(t, time.Until(lease.ValidUntil()), 988*time.Millisecond, "left after Extend")
 		}
 		deadline := lease.ValidUntil()
 		locktest.Lost(t, lease, time.Minute)
-		if now := time.Now(); !now.Equal(deadline) {
-			t.Errorf("ended %v after its deadline", now.Sub(deadline))
-		}
+		locktest.Took(t, deadline, 0, 0, "the loss, from the deadline")
 		locktest.Refused(t, other.Mutex("x")) // the drift
 		time.Sleep(12 * time.Millisecond)
 		locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
 		for _, s := range servers {
-			if n := s.Ran("renew"); n != 5 {
-				t.Errorf("%d renewals ran at %s, want those 5 that were asked for", n, s.Name)
-			}
+			locktest.Equal(t, s.Ran("renew"), 5, "renewals ran at %s", s.Name)
 		}
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -52,8 +49,7 @@ func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
-		extended := make(chan error)
-		go func() { extended <- lease.Extend(t.Context()) }()
+		extended := locktest.Go(func() error { return lease.Extend(t.Context()) })
 		time.Sleep(time.Millisecond)
 		locktest.MustUnlock(t, lease)
 		if err := <-extended; !errors.Is(err, quorumlock.ErrNotHeld) || errors.Is(err, quorumlock.ErrLost) {
@@ -62,41 +58,9 @@ func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	})
 }
 
-// The replies to a renewal come after the deadline: a lost lease stays lost, to the nanosecond.
-func TestRenewalAnsweredAfterTheDeadlineChangesNothing(t *testing.T) {
-	for _, after := range []time.Duration{0, 1, time.Millisecond, 100 * time.Millisecond} {
-		locktest.Run(t, after.String(), func(t *testing.T) {
-			c, servers := locktest.Client(t, 5)
-			lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second)))
-			deadline := lease.ValidUntil()
-			time.Sleep(968 * time.Millisecond)
-			locktest.Each(servers, func(s *embedded.Server) {
-				s.After(func(r embedded.Run) {
-					if r.Script == "renew" {
-						time.Sleep(time.Until(deadline) + after)
-					}
-				})
-			})
-			if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("Extend: %v, want ErrLost", err)
-			}
-			synctest.Wait() // the timer of the deadline may be due at this very moment
-			locktest.Lost(t, lease, 0)
-			if !lease.ValidUntil().Equal(deadline) {
-				t.Errorf("the deadline of a lost lease has moved by %v", lease.ValidUntil().Sub(deadline))
-			}
-			if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("Unlock: %v, want ErrLost", err)
-			}
-			locktest.Nothing(t, servers)
-		})
-	}
-}
-
 // WithWait bounds the wait and nothing else.
 func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := locktest.Another(t, servers)
 		m := other.Mutex("x", quorumlock.WithWait(3*time.Second))
 		holder := locktest.Lock(t, c.Mutex("x"))
@@ -116,49 +80,6 @@ func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
 		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
-		locktest.Nothing(t, servers)
-	})
-}
-
-// The holder of a lock that was freed by force learns of it when it next renews.
-func TestForceUnlockIsToldAtTheNextRenewal(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
-		other, _ := locktest.Another(t, servers)
-		lease := locktest.Lock(t, c.Mutex("x"))
-		start := time.Now()
-		waiting := make(chan *quorumlock.Lease)
-		go func() {
-			l, err := other.Mutex("x").Lock(t.Context())
-			if err != nil {
-				t.Error("Lock:", err)
-			}
-			waiting <- l
-		}()
-		time.Sleep(100 * time.Millisecond)
-		if err := other.Mutex("x").ForceUnlock(t.Context()); err != nil {
-			t.Error("ForceUnlock:", err)
-		}
-		next := <-waiting
-		if took := time.Since(start); took > 200*time.Millisecond {
-			t.Errorf("a waiter got the lock after %v, want to be woken", took)
-		}
-		locktest.Lost(t, lease, quorumlock.DefaultTTL/3+quorumlock.DefaultTTL/1000)
-		if next.Token() <= lease.Token() {
-			t.Errorf("token %d after %d", next.Token(), lease.Token())
-		}
-		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-			t.Errorf("Unlock: %v, want ErrLost", err)
-		}
-		// The nodes that were forced last refused it: one renewal finds that out, the next restores
-		// them.
-		time.Sleep(quorumlock.DefaultTTL)
-		locktest.HoldsAll(t, servers, next)
-		locktest.Unlock(t, next)
-		if err := c.Mutex("x").ForceUnlock(t.Context()); err != nil {
-			t.Error("ForceUnlock of a free lock:", err)
-		}
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -203,14 +124,9 @@ func TestALeaseThatIsOverIsNotValid(t *testing.T) {
 		d, _ := locktest.Another(t, servers)
 		lost := locktest.Lock(t, c.Mutex("x"))
 		outer, began := locktest.Lock(t, c.Mutex("y")), time.Now()
-		inner, err := c.Mutex("y").Lock(outer.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := locktest.LockIn(t, outer.Context(), c.Mutex("y"))
 		time.Sleep(time.Second)
-		if err := d.Mutex("x").ForceUnlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, d.Mutex("x").ForceUnlock(t.Context()), "ForceUnlock")
 		if err := lost.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
 			t.Fatal(err)
 		}
@@ -233,43 +149,33 @@ func TestALeaseThatIsOverIsNotValid(t *testing.T) {
 
 // A copy of a lease is the same lease: its Unlock releases the lock, and its Downgrade shares it.
 func TestACopyOfALeaseReleases(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		lease := *locktest.Lock(t, c.Mutex("x"))
-		inner, err := c.Mutex("x").Lock(lease.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := locktest.LockIn(t, lease.Context(), c.Mutex("x"))
 		locktest.Unlock(t, inner)
 		locktest.Unlock(t, &lease)
 		locktest.Unlock(t, locktest.TryLock(t, c.Mutex("x")))
 
 		rw := c.RWMutex("y")
 		writer := *locktest.Lock(t, rw)
-		if err := rw.Downgrade(t.Context(), &writer); err != nil {
-			t.Errorf("Downgrade of a copy: %v", err)
-		}
+		locktest.OK(t, rw.Downgrade(t.Context(), &writer), "Downgrade of a copy")
 		locktest.Unlock(t, locktest.TryLock(t, rw.RLocker()))
 		locktest.Unlock(t, &writer)
-		locktest.Nothing(t, servers)
 	})
 }
 
 func TestMaxHoldEndsALeaseThatIsForgotten(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		began := time.Now()
 		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithMaxHold(time.Minute)))
 		<-lease.Context().Done()
-		if held := time.Since(began); held < time.Minute || held > time.Minute+quorumlock.DefaultTTL {
-			t.Errorf("held for %v, want a minute and a TTL at most", held)
-		}
+		locktest.Took(t, began, time.Minute, time.Minute+quorumlock.DefaultTTL, "held")
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.Unlock(t, locktest.TryLock(t, c.Mutex("x")))
-		locktest.Nothing(t, servers)
 	})
 }
 
+// All callers that entered the hold hear of the loss, and why it was lost.
 func TestTheCauseOfALossSaysWhyAndWhichNodes(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -278,26 +184,280 @@ func TestTheCauseOfALossSaysWhyAndWhichNodes(t *testing.T) {
 		reason string
 		nodes  int
 	}{
-		{"nodes down", nil, func(s []*embedded.Server) { locktest.Each(s[:2], (*embedded.Server).Kill) }, "not renewed in time", 2},
+		{"nodes down", nil, func(s []*embedded.Server) { locktest.Kill(s[:2]...) }, "not renewed in time", 2},
 		{"keys gone", nil, func(s []*embedded.Server) { locktest.Each(s[:2], func(s *embedded.Server) { s.Redis.Del("x") }) }, "too many nodes no longer have its key", 0},
 		{"not extended", []quorumlock.Option{quorumlock.WithoutRenewal()}, func([]*embedded.Server) {}, "not extended in time", 0},
 		{"held for too long", []quorumlock.Option{quorumlock.WithMaxHold(time.Minute)}, func([]*embedded.Server) {}, "WithMaxHold(1m0s)", 0},
 	} {
 		locktest.Run(t, tt.name, func(t *testing.T) {
 			c, servers := locktest.Client(t, 3, tt.opts...)
-			lease := locktest.Lock(t, c.Mutex("x"))
+			outer := locktest.Lock(t, c.Mutex("x"))
+			inner := locktest.LockIn(t, context.WithoutCancel(outer.Context()), c.Mutex("x"))
 			tt.lose(servers)
-			<-lease.Context().Done()
-			for what, err := range map[string]error{"the cause": context.Cause(lease.Context()), "Unlock": lease.Unlock(t.Context())} {
-				lost, ok := errors.AsType[*quorumlock.LostError](err)
-				if !ok || !errors.Is(err, quorumlock.ErrLost) {
-					t.Errorf("%s: %v, want a LostError", what, err)
-					continue
-				}
-				if lost.Name != "x" || lost.Owner != lease.Owner() || !strings.Contains(lost.Reason, tt.reason) || len(lost.Nodes) != tt.nodes {
-					t.Errorf("%s: %+v, want %q and %d nodes", what, lost, tt.reason, tt.nodes)
+			locktest.Lost(t, outer, time.Minute+quorumlock.DefaultTTL)
+			locktest.Lost(t, inner, 0)
+			for _, l := range []*quorumlock.Lease{inner, outer} {
+				locktest.Is(t, l.Extend(t.Context()), quorumlock.ErrLost, "Extend")
+				for what, err := range map[string]error{"the cause": context.Cause(l.Context()), "Unlock": l.Unlock(t.Context())} {
+					lost, ok := errors.AsType[*quorumlock.LostError](err)
+					if !ok || !errors.Is(err, quorumlock.ErrLost) {
+						t.Errorf("%s: %v, want a LostError", what, err)
+					} else if lost.Name != "x" || lost.Owner != l.Owner() || !strings.Contains(lost.Reason, tt.reason) || len(lost.Nodes) != tt.nodes {
+						t.Errorf("%s: %+v, want %q and %d nodes", what, lost, tt.reason, tt.nodes)
+					}
 				}
 			}
 		})
+	}
+}
+
+// Goroutines that are started with a lease's context all enter, unless the lock refuses that. Its
+// own lease is no obstacle after it has ended.
+func TestWithoutReentryRefusesTheContextOfItsOwnLease(t *testing.T) {
+	once := quorumlock.WithoutReentry()
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")}, once)
+		locktest.Must(t, err, "New")
+		for name, lock := range map[string]quorumlock.Locker{
+			"a mutex":    c.Mutex("x", once),
+			"a writer":   c.RWMutex("w", once),
+			"a reader":   c.RWMutex("r", once).RLocker(),
+			"a slot":     c.Semaphore("s", 3, once),
+			"two locks":  both,
+			"a fake one": public.New("f", once),
+		} {
+			outer := locktest.Lock(t, lock)
+			before := locktest.Ran(servers)
+			for call, take := range map[string]func(context.Context) (*quorumlock.Lease, error){"Lock": lock.Lock, "TryLock": lock.TryLock} {
+				lease, err := take(outer.Context())
+				if !errors.Is(err, quorumlock.ErrDeadlock) || !errors.Is(err, quorumlock.ErrMisuse) || errors.Is(err, quorumlock.ErrHeld) {
+					t.Errorf("%s: %s with the context of its lease: %v, %v, want ErrDeadlock", name, call, lease, err)
+				} else if !strings.Contains(err.Error(), "a context that does not descend from the lease") {
+					t.Errorf("%s: %s: %v, want the fix", name, call, err)
+				}
+			}
+			if n := locktest.Ran(servers) - before; n != 0 || outer.HoldCount() != 1 {
+				t.Errorf("%s: %d scripts ran, and the hold count is %d, want none and 1", name, n, outer.HoldCount())
+			}
+			locktest.Unlock(t, outer)
+			locktest.Unlock(t, locktest.LockIn(t, context.WithoutCancel(outer.Context()), lock))
+		}
+		outer := locktest.Lock(t, c.Mutex("x")) // the option is of the call that would enter
+		locktest.Is(t, locktest.Err(c.Mutex("x", once).TryLock(outer.Context())), quorumlock.ErrDeadlock, "a lease without the option is entered")
+		locktest.Unlock(t, locktest.LockIn(t, outer.Context(), c.Mutex("x")))
+		locktest.Unlock(t, outer)
+		if _, err := c.Mutex("x", once, quorumlock.WithOwner(quorumlock.NewOwner())).TryLock(t.Context()); !errors.Is(err, quorumlock.ErrMisuse) {
+			t.Errorf("with an owner: %v, want ErrMisuse", err)
+		}
+	})
+}
+
+// When little is left of the TTL, entering again extends first.
+func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, quorumlock.WithoutRenewal())
+		outer := locktest.Lock(t, c.Mutex("x"))
+		time.Sleep(4 * time.Second)
+		before := locktest.Ran(servers)
+		locktest.Unlock(t, locktest.LockIn(t, outer.Context(), c.Mutex("x")))
+		locktest.Equal(t, locktest.Ran(servers)-before, 0, "scripts ran with 6 s of 10 left")
+		time.Sleep(4 * time.Second)
+		inner := locktest.LockIn(t, outer.Context(), c.Mutex("x"))
+		synctest.Wait()
+		locktest.Equal(t, locktest.Ran(servers)-before, 5, "scripts ran with 2 s of 10 left")
+		if left := time.Until(inner.ValidUntil()); left < 9*time.Second {
+			t.Errorf("%v left after entering, want a fresh TTL", left)
+		}
+		locktest.Unlock(t, inner)
+		locktest.Unlock(t, outer)
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestDifferentLocksNest(t *testing.T) {
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		other, _ := locktest.Another(t, servers)
+		a := locktest.Lock(t, c.Mutex("a"))
+		b := locktest.LockIn(t, a.Context(), c.Mutex("b"))
+		again := locktest.LockIn(t, b.Context(), c.Mutex("a")) // past b, the hold of a
+		if again.Owner() != a.Owner() || b.Owner() == a.Owner() {
+			t.Error("want the hold of a to be entered, and b to be one of its own")
+		}
+		locktest.Is(t, locktest.Err(other.Mutex("a").TryLock(a.Context())), quorumlock.ErrHeld, "TryLock at another client, within the lease")
+		locktest.Unlock(t, a)
+		if b.Context().Err() == nil {
+			t.Error("the lease of b, whose context descends from that of a, must end with it")
+		}
+		locktest.Refused(t, c.Mutex("a"))
+		locktest.Refused(t, c.Mutex("b"))
+		locktest.Unlock(t, again)
+		locktest.Unlock(t, b)
+	})
+}
+
+func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(10*time.Second))
+		l := locktest.MustLock(t, c.Mutex("x"))
+		locktest.Kill(servers...)
+		time.Sleep(8 * time.Second)
+		at := time.Now()
+		ctx, cancel := context.WithTimeout(l.Context(), time.Second)
+		defer cancel()
+		if inner, err := c.Mutex("x").Lock(ctx); err != nil {
+			t.Errorf("Lock gave up after %v with %v of validity left: %v", time.Since(at), time.Until(l.ValidUntil()), err)
+		} else {
+			_ = inner.Unlock(t.Context())
+		}
+		locktest.Restart(servers...)
+		_ = l.Unlock(t.Context()) // go-redis may take a second to find out that the nodes are back
+	})
+}
+
+// WithOwner enters a hold without its context.
+func TestSharedOwnerEntersTheHoldAcrossContexts(t *testing.T) {
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		o := quorumlock.NewOwner()
+		first := locktest.Lock(t, c.Mutex("x", quorumlock.WithOwner(o)))
+		second := locktest.TryLock(t, c.Mutex("x", quorumlock.WithOwner(o)))
+		third := locktest.TryLock(t, c.Mutex("x", quorumlock.WithOwner(first.Owner())))
+		if first.HoldCount() != 3 || second.Token() != first.Token() || third.Token() != first.Token() {
+			t.Errorf("hold count %d, tokens %d, %d, %d: want one hold of three", first.HoldCount(), first.Token(), second.Token(), third.Token())
+		}
+		locktest.Refused(t, c.Mutex("x"))
+		locktest.Refused(t, c.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner())))
+		other := locktest.TryLock(t, c.Mutex("y", quorumlock.WithOwner(o)))
+		if other.Token() == 0 || other.Owner() == first.Owner() {
+			t.Error("an owner's hold of one lock was taken for that of another")
+		}
+		locktest.UnlockAll(t, first, second, third, other)
+		again := locktest.Lock(t, c.Mutex("x", quorumlock.WithOwner(o)))
+		locktest.Rises(t, first, again)
+		locktest.Unlock(t, again)
+	})
+}
+
+// The entered hold ends while it is extended for the newcomer: Lock acquires anew, as if it had
+// come a moment later.
+func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		o := quorumlock.NewOwner()
+		m := c.Mutex("x", quorumlock.WithOwner(o), quorumlock.WithoutRenewal())
+		first := locktest.Lock(t, m)
+		time.Sleep(7 * time.Second)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		time.AfterFunc(5*time.Millisecond, func() { locktest.MustUnlock(t, first) })
+		second := locktest.LockIn(t, t.Context(), m)
+		locktest.Rises(t, first, second)
+		locktest.Unlock(t, second)
+	})
+}
+
+// Callers with a named owner check each grant in their process: it may be their owner's. If it is
+// not, they keep their turns, and ask no node.
+func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 2, 3)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+		c := clients[0]
+		holder := locktest.Lock(t, clients[1].Mutex("x"))
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				lease := locktest.MustLock(t, c.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner())))
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				locktest.MustUnlock(t, lease)
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		before := servers[0].Ran("acquire")
+		const others = 20
+		for range others {
+			locktest.Unlock(t, locktest.Lock(t, c.Mutex("y", quorumlock.WithOwner(quorumlock.NewOwner()))))
+		}
+		locktest.Equal(t, servers[0].Ran("acquire")-before, others, "attempts at a node while %d other locks were acquired", others)
+		locktest.Unlock(t, holder)
+		wg.Wait()
+		if !slices.IsSorted(order) || len(order) != 8 {
+			t.Errorf("served in the order %v, want that of the calls", order)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Many share an owner, and wait while somebody else holds: they come in together.
+func TestSharedOwnerWaitsTogether(t *testing.T) {
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		o := quorumlock.NewOwner()
+		holder := locktest.Lock(t, c.Mutex("x"))
+		leases := make(chan *quorumlock.Lease)
+		for i := range 6 {
+			opts := []quorumlock.Option{quorumlock.WithOwner(o)}
+			if i == 2 {
+				opts = nil // one who does not belong to them, in their midst
+			}
+			go func() { leases <- locktest.MustLock(t, c.Mutex("x", opts...)) }()
+			time.Sleep(time.Millisecond)
+		}
+		locktest.Unlock(t, holder)
+		var together []*quorumlock.Lease
+		for len(together) < 5 {
+			select {
+			case l := <-leases:
+				together = append(together, l)
+			case <-time.After(time.Minute):
+				t.Errorf("only %d of 5 with one owner have entered its hold: the others wait for it to end", len(together))
+				locktest.UnlockAll(t, together...)
+				for range 6 - len(together) {
+					locktest.Unlock(t, <-leases)
+				}
+				return
+			}
+		}
+		locktest.UnlockAll(t, together...)
+		locktest.Unlock(t, <-leases)
+	})
+}
+
+// The validity counts from before the first request, whether the grants or the raise of the token
+// take long. A caller never gets an expired lease. The drift of a TTL of 1 s is 12 ms.
+func TestAPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
+	for _, script := range []string{"acquire", "raise"} {
+		for pause, granted := range map[time.Duration]bool{0: true, 500 * time.Millisecond: true, 980 * time.Millisecond: true, 988 * time.Millisecond: false} {
+			locktest.Run(t, script+" takes "+pause.String(), func(t *testing.T) {
+				// With 1 ms left, a renewal is due at once, and would set another end.
+				c, servers := locktest.Client(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second), quorumlock.WithoutRenewal())
+				locktest.Warm(t, c)
+				if script == "raise" {
+					locktest.SetCounters(t, servers, "x", locktest.Ahead(3), locktest.Ahead(4), locktest.Ahead(5), locktest.Ahead(1), locktest.Ahead(2))
+					// Otherwise three may agree without a raise.
+					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(time.Millisecond) })
+				}
+				locktest.Each(servers, func(s *embedded.Server) {
+					s.After(func(r embedded.Run) {
+						if r.Script == script {
+							time.Sleep(pause)
+						}
+					})
+				})
+				start := time.Now()
+				lease, err := c.Mutex("x").TryLock(t.Context())
+				if (err == nil) != granted || !granted && !errors.Is(err, quorumlock.ErrTooLate) {
+					t.Fatalf("granted: %v, want %v, or ErrTooLate", err, granted)
+				}
+				if err == nil {
+					if want := start.Add(988 * time.Millisecond); !lease.ValidUntil().Equal(want) {
+						t.Errorf("valid until %v, want %v: what the nodes took must count", lease.ValidUntil(), want)
+					}
+					locktest.Unlock(t, lease)
+				}
+				locktest.Nothing(t, servers)
+			})
+		}
 	}
 }

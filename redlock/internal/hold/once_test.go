@@ -12,71 +12,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	public "github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // period is one of which Once keeps a minute.
 const period = time.Minute * 10 / 9
-
-// A quorum refuses, and a node is silent: that is a refusal, and no outage.
-func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		other, _ := locktest.Another(t, servers)
-		servers[2].Lose()
-		locktest.MustUnlock(t, locktest.MustLock(t, other.Mutex("y")))
-		time.Sleep(time.Second) // other knows that the node is silent
-		lease := locktest.MustLock(t, c.Mutex("x"))
-		_, err := other.Mutex("x").TryLock(t.Context())
-		if _, few := errors.AsType[*quorumlock.QuorumError](err); few || !errors.Is(err, quorumlock.ErrHeld) {
-			t.Errorf("TryLock: %v, want ErrHeld and no *QuorumError", err)
-		}
-		ran, err := quorumlock.Once(t.Context(), other.Mutex("x"), time.Second, func(context.Context) error { return nil })
-		if ran || err != nil {
-			t.Errorf("Once: %v, %v, want false and no error", ran, err)
-		}
-		locktest.MustUnlock(t, lease)
-	})
-}
-
-// Five processes start a job of 1 ms every minute, on clocks that differ by up to 30 ms.
-func TestOnceRunsAJobOnceATick(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 5, 5)
-		rng := rand.New(rand.NewPCG(1, 2))
-		for tick := range 50 {
-			var wg sync.WaitGroup
-			var mu sync.Mutex
-			runs, reported := 0, 0
-			for _, c := range clients {
-				late := time.Duration(rng.Int64N(int64(30 * time.Millisecond)))
-				wg.Go(func() {
-					time.Sleep(late)
-					ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Second, func(context.Context) error {
-						mu.Lock()
-						runs++
-						mu.Unlock()
-						time.Sleep(time.Millisecond)
-						return nil
-					})
-					if err != nil {
-						t.Errorf("tick %d: %v", tick, err)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					if ran {
-						reported++
-					}
-				})
-			}
-			wg.Wait()
-			if runs != 1 || reported != 1 {
-				t.Errorf("tick %d: %d runs, and %d processes say that theirs did, want one", tick, runs, reported)
-			}
-			time.Sleep(time.Minute)
-		}
-		locktest.Nothing(t, servers)
-	})
-}
 
 func TestOnceKeepsTheLockForNineTenthsOfThePeriod(t *testing.T) {
 	failure := errors.New("the job failed")
@@ -159,16 +99,14 @@ func TestOnceWithinAHoldKeepsTheLock(t *testing.T) {
 func TestOnceThatPanicsKeepsTheLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 2, 3)
-		func() {
+		panics := func(name string, opts ...quorumlock.OnceOption) {
 			defer func() { _ = recover() }()
-			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job"), period, func(context.Context) error { panic("job") })
+			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex(name), period, func(context.Context) error { panic("job") }, opts...)
 			t.Error("the panic was swallowed")
-		}()
+		}
+		panics("job")
 		locktest.Refused(t, clients[1].Mutex("job"))
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job 2"), period, func(context.Context) error { panic("job") }, quorumlock.ReleaseOnError())
-		}()
+		panics("job 2", quorumlock.ReleaseOnError())
 		locktest.Unlock(t, locktest.TryLock(t, clients[1].Mutex("job 2")))
 		time.Sleep(time.Minute + 10*time.Millisecond)
 		locktest.Nothing(t, servers)
@@ -192,8 +130,7 @@ func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
 	} {
 		locktest.Run(t, tt.name, func(t *testing.T) {
 			runs := 0 // written by the holder
-			ctx, cancel := context.WithTimeout(t.Context(), 49*time.Hour-time.Second)
-			defer cancel()
+			ctx := locktest.Within(t, 49*time.Hour-time.Second)
 			lock := public.New("job")
 			var wg sync.WaitGroup
 			for _, late := range tt.late {
@@ -209,9 +146,7 @@ func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
 						// No process is exactly on time.
 						time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Millisecond))))
 						_, err := quorumlock.Once(ctx, lock, time.Hour, func(context.Context) error { runs++; return nil }, tt.opts...)
-						if err != nil {
-							t.Error(err)
-						}
+						locktest.OK(t, err, "Once")
 					}
 				})
 			}
@@ -271,21 +206,21 @@ func TestStandbyTakesOverFromAProcessThatFails(t *testing.T) {
 
 // The error shows the end of the wait: the caller's ctx, or nodes that do not answer.
 func TestStandbySaysWhyItEnds(t *testing.T) {
-	standby := quorumlock.Standby(time.Minute)
-	never := func(context.Context) error { t.Error("the job ran"); return nil }
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
+		ends := func(what string, ctx context.Context, want error) {
+			t.Helper()
+			never := func(context.Context) error { t.Error("the job ran"); return nil }
+			ran, err := quorumlock.Once(ctx, c.Mutex("job"), time.Hour, never, quorumlock.Standby(time.Minute))
+			if ran || !errors.Is(err, want) || errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v, %v, want %v", what, ran, err, want)
+			}
+		}
 		lease := locktest.Lock(t, c.Mutex("job"))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if ran, err := quorumlock.Once(ctx, c.Mutex("job"), time.Hour, never, standby); ran || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the ctx ended: %v, %v, want its error", ran, err)
-		}
+		ends("the ctx ended", locktest.Within(t, time.Second), context.DeadlineExceeded)
 		locktest.Unlock(t, lease)
-		locktest.Each(servers, (*embedded.Server).Kill)
-		if ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Hour, never, standby); ran || !errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, context.Canceled) {
-			t.Errorf("the nodes are down: %v, %v, want ErrNoQuorum", ran, err)
-		}
+		locktest.Kill(servers...)
+		ends("the nodes are down", t.Context(), quorumlock.ErrNoQuorum)
 	})
 }
 
@@ -294,17 +229,15 @@ func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), period, func(context.Context) error {
-			locktest.Each(servers[:2], (*embedded.Server).Kill)
+			locktest.Kill(servers[:2]...)
 			return nil
 		})
 		if _, few := errors.AsType[*quorumlock.QuorumError](err); !ran || !few {
 			t.Errorf("ran %v, %v, want true and a QuorumError", ran, err)
 		}
-		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(servers[:2]...)
 		time.Sleep(quorumlock.DefaultTTL)
-		if n := locktest.Holds(servers[:2], "job", "") + len(locktest.Keys(servers[0])); n != 0 {
-			t.Errorf("%d keys outlive their TTL", n)
-		}
+		locktest.Equal(t, locktest.Holds(servers[:2], "job", "")+len(locktest.Keys(servers[0])), 0, "keys outlive their TTL")
 		ran, err = quorumlock.Once(t.Context(), c.Mutex("job"), 0, func(ctx context.Context) error {
 			locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
 			<-ctx.Done()
@@ -355,9 +288,7 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 					time.Sleep(time.Millisecond)
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				locktest.OK(t, err, "Once")
 				return ran
 			}
 			began := time.Now()
@@ -372,9 +303,7 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 				}
 				time.Sleep(700 * time.Millisecond)
 			}
-			if len(runs) != 1 {
-				t.Errorf("%d runs within the period, want one", len(runs))
-			}
+			locktest.Equal(t, len(runs), 1, "runs within the period")
 			time.Sleep(2 * time.Second)
 			if !once() {
 				t.Error("it did not run in the next period")
@@ -384,4 +313,87 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 			locktest.Nothing(t, servers)
 		})
 	}
+}
+
+// A process that waits longer than the lock is kept would run a job again that has succeeded.
+func TestOnceRefusesAStandbyThatOutlastsTheKeptTime(t *testing.T) {
+	for every, opts := range map[time.Duration][]quorumlock.OnceOption{
+		24 * time.Hour: {quorumlock.KeepFor(time.Minute), quorumlock.Standby(time.Minute)},
+		time.Hour:      {quorumlock.Standby(54 * time.Minute)},
+		0:              {quorumlock.Standby(time.Second)},
+	} {
+		ran, err := quorumlock.Once(t.Context(), public.New("x"), every, func(context.Context) error { return nil }, opts...)
+		if ran || !errors.Is(err, quorumlock.ErrMisuse) {
+			t.Errorf("period %v: ran %v, %v, want ErrMisuse", every, ran, err)
+		}
+	}
+}
+
+// Stopping notifies endless work of a Shutdown, which waits for it. The work keeps its lock.
+func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
+	type work = func(ctx context.Context) error
+	for name, run := range map[string]func(t *testing.T, c, other *redlock.Client, work work) error{
+		"Do": func(t *testing.T, c, _ *redlock.Client, work work) error {
+			return quorumlock.Do(t.Context(), c.Mutex("x"), work)
+		},
+		"Once": func(t *testing.T, c, _ *redlock.Client, work work) error {
+			return locktest.Err(quorumlock.Once(t.Context(), c.Mutex("x"), 0, work))
+		},
+		"a reader": func(t *testing.T, c, _ *redlock.Client, work work) error {
+			return quorumlock.Do(t.Context(), c.RWMutex("x").RLocker(), work)
+		},
+		"a MultiLock": func(t *testing.T, c, _ *redlock.Client, work work) error {
+			return quorumlock.Do(t.Context(), locktest.Multi(t, c.Mutex("x"), c.Semaphore("y", 2)), work)
+		},
+		"a lease of another client's around it": func(t *testing.T, c, other *redlock.Client, work work) error {
+			return quorumlock.Do(t.Context(), other.Mutex("outer"), func(ctx context.Context) error {
+				return quorumlock.Do(ctx, c.Mutex("x"), work)
+			})
+		},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 3)
+			began := make(chan struct{})
+			ended := locktest.Go(func() error {
+				return run(t, clients[0], clients[1], func(ctx context.Context) error {
+					close(began)
+					<-quorumlock.Stopping(ctx)
+					time.Sleep(time.Minute) // the rest of the work
+					locktest.OK(t, context.Cause(ctx), "the context of the work ended")
+					locktest.Is(t, locktest.Err(clients[1].Mutex("x").TryLock(t.Context())), quorumlock.ErrHeld, "TryLock meanwhile")
+					return nil
+				})
+			})
+			<-began
+			time.Sleep(time.Minute)
+			shut := time.Now()
+			locktest.OK(t, clients[0].Shutdown(t.Context()), "Shutdown")
+			locktest.Took(t, shut, time.Minute, time.Minute+time.Second, "Shutdown")
+			locktest.OK(t, <-ended, "the work")
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+func TestStopping(t *testing.T) {
+	isClosed := func(ch <-chan struct{}) bool {
+		select {
+		case <-ch:
+			return true
+		default:
+			return false
+		}
+	}
+	var none context.Context
+	if quorumlock.Stopping(none) != nil || quorumlock.Stopping(t.Context()) != nil {
+		t.Error("a context without a lease has a channel")
+	}
+	c, _ := locktest.Client(t, 1)
+	lease := locktest.Lock(t, c.Mutex("x"))
+	if ch := quorumlock.Stopping(lease.Context()); ch == nil || isClosed(ch) {
+		t.Error("there is no channel, or it is closed")
+	}
+	locktest.Unlock(t, lease)
+	locktest.OK(t, c.Close(), "Close")
+	locktest.Equal(t, isClosed(quorumlock.Stopping(lease.Context())), true, "the channel is closed by Close")
 }

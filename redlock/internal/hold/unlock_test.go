@@ -1,9 +1,11 @@
 package hold
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // Nodes whose grant is still on its way when Unlock begins release it when it comes. They count as
@@ -22,9 +25,7 @@ func TestUnlockCountsTheNodesThatAreYetToAnswer(t *testing.T) {
 		locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Kill()
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Errorf("Unlock with four of five nodes healthy: %v", err)
-		}
+		locktest.OK(t, lease.Unlock(t.Context()), "Unlock with four of five nodes healthy")
 		for i, s := range servers[1:] {
 			if left := locktest.Keys(s); len(left) > 0 && i < 2 {
 				t.Errorf("Unlock returned, and %s has %q", s.Name, left)
@@ -40,19 +41,14 @@ func TestUnlockAfterTheLongestTimeKeepsTheLock(t *testing.T) {
 		c, _ := locktest.Client(t, 3)
 		time.Sleep(time.Millisecond) // the clock does not stand at its beginning
 		lease := locktest.Lock(t, c.Mutex("x"))
-		if err := lease.UnlockAfter(t.Context(), math.MaxInt64); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-			t.Errorf("TryLock: %v, want ErrHeld", err)
-		}
+		locktest.Must(t, lease.UnlockAfter(t.Context(), math.MaxInt64), "UnlockAfter")
+		locktest.Is(t, locktest.Err(c.Mutex("x").TryLock(t.Context())), quorumlock.ErrHeld, "TryLock")
 	})
 }
 
 // A node that never answers bounds Unlock by its timeout, no more.
 func TestUnlockWaitsForTheNodeTimeoutAtMost(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		locktest.Warm(t, c)
 		servers[4].Stall() // it has not even answered the attempt
 		lease := locktest.Lock(t, c.Mutex("x"))
@@ -62,12 +58,9 @@ func TestUnlockWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || len(q.Nodes) < 2 {
 			t.Errorf("Unlock with two nodes of five healthy: %v, want a QuorumError that names them", err)
 		}
-		if took := time.Since(start); took > 500*time.Millisecond {
-			t.Errorf("Unlock took %v, want 500 ms, the node timeout, at most", took)
-		}
+		locktest.Took(t, start, 0, 500*time.Millisecond, "Unlock")
 		locktest.Each(servers, (*embedded.Server).Resume)
 		time.Sleep(10 * time.Second)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -78,9 +71,7 @@ func TestUnlockTellsThatTheKeysWereTakenAway(t *testing.T) {
 			c, servers := locktest.Client(t, 5)
 			lease := locktest.Lock(t, c.Mutex("x"))
 			locktest.HoldsAll(t, servers, lease)
-			for _, s := range servers[:gone] {
-				s.Redis.Del("x")
-			}
+			locktest.Each(servers[:gone], func(s *embedded.Server) { s.Redis.Del("x") })
 			err := lease.Unlock(t.Context())
 			if gone <= 2 && err != nil {
 				t.Errorf("Unlock with %d keys gone: %v, want no error", gone, err)
@@ -94,28 +85,36 @@ func TestUnlockTellsThatTheKeysWereTakenAway(t *testing.T) {
 }
 
 // Unlock returns when a quorum of the nodes has released. At the others the former holder has the
-// lock for a moment longer, and nobody else.
-func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
-	for _, late := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond} {
-		for _, fault := range []struct {
-			name       string
-			begin, end func(*embedded.Server)
-		}{
-			{"is frozen", (*embedded.Server).Stall, (*embedded.Server).Resume},
-			{"loses requests", (*embedded.Server).Lose, (*embedded.Server).Resume},
-			{"loses its reply", func(s *embedded.Server) { s.LoseReplies(1) }, func(s *embedded.Server) { s.LoseReplies(0) }},
-			{"refuses connections", (*embedded.Server).Kill, func(s *embedded.Server) { s.Restart(true) }},
+// lock for a moment longer, or until the release is sent again, and nobody else has it.
+func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsLate(t *testing.T) {
+	type fault struct {
+		name       string
+		begin, end func(*embedded.Server)
+	}
+	restart := func(s *embedded.Server) { s.Restart(true) }
+	loses := fault{"loses its reply", func(s *embedded.Server) { s.LoseReplies(1) }, func(s *embedded.Server) { s.LoseReplies(0) }}
+	// Messages on their way stay late; later ones on another connection are not.
+	delayed := func(by time.Duration) fault {
+		return fault{by.String() + " late", func(s *embedded.Server) { s.Delay(by) }, func(s *embedded.Server) { s.Delay(0) }}
+	}
+	dead := fault{"sent to dead nodes", (*embedded.Server).Kill, func(s *embedded.Server) { synctest.Wait(); s.Restart(true) }}
+	for _, release := range []fault{delayed(time.Millisecond), delayed(20 * time.Millisecond), delayed(200 * time.Millisecond), dead} {
+		for _, f := range []fault{
+			{"is frozen", (*embedded.Server).Stall, (*embedded.Server).Resume}, {"loses requests", (*embedded.Server).Lose, (*embedded.Server).Resume},
+			loses, {"refuses connections", (*embedded.Server).Kill, restart},
 		} {
-			locktest.Run(t, fmt.Sprintf("releases %v late, a node %s", late, fault.name), func(t *testing.T) {
+			locktest.Run(t, "releases are "+release.name+", a node "+f.name, func(t *testing.T) {
 				c, servers := locktest.Client(t, 5)
 				m := c.Mutex("x")
-				for failing := range 3 {
+				for round := range 3 {
 					lease := locktest.Lock(t, m)
-					// Messages on their way stay late; later ones on another connection are not.
-					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(late) })
+					locktest.Each(servers[3:], release.begin)
 					locktest.MustUnlock(t, lease)
-					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(0) })
-					fault.begin(servers[failing])
+					locktest.Each(servers[3:], release.end)
+					if release.name == dead.name {
+						time.Sleep(time.Duration(round) * time.Millisecond)
+					}
+					f.begin(servers[round])
 					next, err := m.TryLock(t.Context())
 					switch {
 					case err == nil:
@@ -125,7 +124,7 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
 					default:
 						t.Log("TryLock:", err)
 					}
-					fault.end(servers[failing])
+					f.end(servers[round])
 					time.Sleep(2 * quorumlock.DefaultTTL)
 				}
 			})
@@ -133,31 +132,144 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
 	}
 }
 
-// The same if the others were not reached at all: there the former holder has the lock until the
-// release is sent again.
-func TestTryLockIsNotRefusedByOnesOwnReleaseThatFailed(t *testing.T) {
+func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
-		m := c.Mutex("x")
-		for round := range 5 {
-			lease := locktest.Lock(t, m)
-			locktest.Each(servers[3:], (*embedded.Server).Kill)
-			locktest.MustUnlock(t, lease)
-			synctest.Wait()
-			locktest.Each(servers[3:], func(s *embedded.Server) { s.Restart(true) })
-			time.Sleep(time.Duration(round) * time.Millisecond)
-			servers[0].LoseReplies(1)
-			next, err := m.TryLock(t.Context())
-			switch {
-			case err == nil:
-				locktest.MustUnlock(t, next)
-			case errors.Is(err, quorumlock.ErrHeld):
-				t.Errorf("TryLock: %v\nnobody else exists", err)
-			default:
-				t.Log("TryLock:", err)
-			}
-			servers[0].LoseReplies(0)
-			time.Sleep(2 * quorumlock.DefaultTTL)
+		clients, servers := locktest.Fleet(t, 2, 3)
+		lease := locktest.Lock(t, clients[0].Mutex("x"))
+		_, err := clients[1].Mutex("x").TryLock(t.Context())
+		held, ok := errors.AsType[*quorumlock.HeldError](err)
+		if !ok || !errors.Is(err, quorumlock.ErrHeld) || held.Name != "x" || held.Holder != lease.Owner() || held.TTL <= 9*time.Second || held.TTL > quorumlock.DefaultTTL || held.Position != 0 {
+			t.Errorf("TryLock: %#v, want one that names %s", err, lease.Owner())
 		}
+		_, err = clients[1].Mutex("x", quorumlock.WithWait(5*time.Second)).Lock(t.Context())
+		if held, ok = errors.AsType[*quorumlock.HeldError](err); !ok || held.Holder != lease.Owner() || held.Position != 1 {
+			t.Errorf("Lock: %#v, want the holder and the first position", err)
+		}
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A waiter that was refused by a quorum yields its grant elsewhere. Its ctx ends before the node
+// has confirmed the yield.
+func TestARefusalSaysWhoHoldsTheLockEvenIfTheCallerGoesDuringAYield(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 2, 3)
+		lease := locktest.Lock(t, clients[0].Mutex("x"))
+		servers[2].Redis.Del("x") // this node grants it to the waiter, as one of three
+		ctx, cancel := context.WithCancel(t.Context())
+		returned := make(chan struct{})
+		servers[2].Before(func(r embedded.Run) {
+			if r.Script == "release" {
+				cancel()
+				<-returned
+			}
+		})
+		_, err := clients[1].Mutex("x").Lock(ctx)
+		servers[2].Before(nil)
+		close(returned)
+		held, ok := errors.AsType[*quorumlock.HeldError](err)
+		if !ok || held.Holder != lease.Owner() || !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: %v, want that it was cancelled, and who holds the lock", err)
+		}
+		synctest.Wait()
+		_ = lease.Unlock(t.Context())
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A Lock that waits for a lease of its own process usually lacks that lease's context.
+func TestALockThatWaitsForItsOwnProcessSaysSo(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithWait(time.Second))
+		other, _ := locktest.Another(t, servers, quorumlock.WithWait(time.Second))
+		locktest.MustLock(t, c.Mutex("x"))
+		for range 3 { // the others wait in the local queue, and ask no node
+			go c.Mutex("x").Lock(t.Context()) //nolint:errcheck // it waits in vain
+		}
+		synctest.Wait()
+		for name, tt := range map[string]struct {
+			lock quorumlock.Locker
+			own  bool
+		}{"the client that holds": {c.Mutex("x"), true}, "another client": {other.Mutex("x"), false}} {
+			for way, call := range map[string]func(context.Context) (*quorumlock.Lease, error){"TryLock": tt.lock.TryLock, "Lock": tt.lock.Lock} {
+				_, err := call(t.Context())
+				held, ok := errors.AsType[*quorumlock.HeldError](err)
+				says := err != nil && strings.Contains(err.Error(), "held by this process") && strings.Contains(err.Error(), "pass the lease's context")
+				if !ok || held.Own != tt.own || says != tt.own || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s of %s: %v, want one line that says whether it is held by this process", way, name, err)
+				}
+			}
+		}
+	})
+}
+
+// An exhausted time budget is 0 or negative. It means "no wait", not "for ever".
+func TestNoTimeToWaitIsNoWaiting(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before       func(t *testing.T, c *redlock.Client, servers []*embedded.Server)
+		want         func(error) bool // nil: a lease
+		waitingHelps bool
+	}{
+		"free": {func(*testing.T, *redlock.Client, []*embedded.Server) {}, nil, false},
+		"held": {func(t *testing.T, c *redlock.Client, _ []*embedded.Server) { locktest.Lock(t, c.Mutex("x")) },
+			func(err error) bool { return errors.Is(err, quorumlock.ErrHeld) }, true},
+		"no quorum": {func(_ *testing.T, _ *redlock.Client, servers []*embedded.Server) { locktest.Kill(servers[:2]...) },
+			func(err error) bool { _, few := errors.AsType[*quorumlock.QuorumError](err); return few }, true},
+		"no lock": {func(t *testing.T, _ *redlock.Client, servers []*embedded.Server) {
+			locktest.Each(servers, func(s *embedded.Server) { _ = s.Redis.Set("x", "a string") })
+		}, func(err error) bool { return errors.Is(err, quorumlock.ErrNotALock) }, false},
+	} {
+		for _, limit := range []time.Duration{0, -time.Second} {
+			locktest.Run(t, name+", "+limit.String(), func(t *testing.T) {
+				c, servers := locktest.Client(t, 3)
+				tt.before(t, c, servers)
+				other, _ := locktest.Another(t, servers)
+				m := other.Mutex("x", quorumlock.WithWait(limit))
+				began := time.Now()
+				lease, err := m.Lock(t.Context())
+				locktest.Took(t, began, 0, 3*500*time.Millisecond, "Lock")
+				if tt.want == nil {
+					locktest.Must(t, err, "Lock")
+					locktest.Unlock(t, lease)
+					return
+				}
+				if !tt.want(err) || errors.Is(err, context.DeadlineExceeded) != tt.waitingHelps {
+					t.Errorf("Lock: %v, with DeadlineExceeded: %v", err, tt.waitingHelps)
+				}
+				if _, err := m.TryLock(t.Context()); err == nil || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("TryLock: %v, want an error other than DeadlineExceeded", err)
+				}
+			})
+		}
+	}
+}
+
+func TestNoTimeToWaitForALatch(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithWait(0))
+		l := c.Latch("x", 2)
+		began := time.Now()
+		locktest.OK(t, l.Done(t.Context(), "a"), "Done")
+		locktest.Is(t, l.Wait(t.Context()), context.DeadlineExceeded, "Wait for a latch that is not open")
+		locktest.Done(t, l, "b")
+		locktest.OK(t, l.Wait(t.Context()), "Wait for a latch that is open")
+		locktest.Kill(servers...)
+		locktest.Is(t, c.Latch("y", 2).Done(t.Context(), "a"), context.DeadlineExceeded, "Done without a quorum")
+		locktest.Took(t, began, 0, 5*time.Second, "they")
+	})
+}
+
+// Extend gives up with its own context, and the lease does not.
+func TestExtendCancelledKeepsTheLease(t *testing.T) {
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		lease := locktest.Lock(t, c.Mutex("x"))
+		locktest.Each(servers, (*embedded.Server).Stall)
+		ctx := locktest.Within(t, 100*time.Millisecond)
+		locktest.Is(t, lease.Extend(ctx), context.DeadlineExceeded, "Extend")
+		locktest.Each(servers, (*embedded.Server).Resume)
+		time.Sleep(2 * quorumlock.DefaultTTL)
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
 	})
 }

@@ -45,9 +45,7 @@ func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
 	} {
 		locktest.Run(t, what, func(t *testing.T) {
 			a, b := make(t)
-			if a.Name() != "x" {
-				t.Errorf("the name is %q", a.Name())
-			}
+			locktest.Equal(t, a.Name(), "x", "Name")
 			locktest.Counts(t, a, 0)
 			locktest.Done(t, a, "1", "2", "1")
 			locktest.Done(t, b, "2")
@@ -56,9 +54,7 @@ func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
 			locktest.Closed(t, a)
 			got := locktest.Awaits(t, b)
 			locktest.Done(t, a, "3")
-			if err := <-got; err != nil {
-				t.Errorf("Wait: %v", err)
-			}
+			locktest.OK(t, <-got, "Wait")
 			locktest.Done(t, a, "3", "4")
 			for _, l := range []locktest.Latch{a, b} {
 				locktest.Open(t, l)
@@ -88,13 +84,9 @@ func TestAWaitIsWokenByAMessage(t *testing.T) {
 		began := time.Now()
 		locktest.Done(t, c.Latch("x", 2), "b")
 		for _, got := range waiters {
-			if err := <-got; err != nil {
-				t.Errorf("Wait: %v", err)
-			}
+			locktest.OK(t, <-got, "Wait")
 		}
-		if took := time.Since(began); took > 10*time.Millisecond {
-			t.Errorf("told after %v, want a few round trips of 2 ms", took)
-		}
+		locktest.Took(t, began, 0, 10*time.Millisecond, "told")
 	})
 }
 
@@ -112,12 +104,8 @@ func TestAWaitFindsOutWithoutAMessage(t *testing.T) {
 			got := locktest.Awaits(t, d.Latch("x", 1))
 			began := time.Now()
 			locktest.Done(t, c.Latch("x", 1), "a")
-			if err := <-got; err != nil {
-				t.Errorf("Wait: %v", err)
-			}
-			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("it took %v", took)
-			}
+			locktest.OK(t, <-got, "Wait")
+			locktest.Took(t, began, 0, 5*time.Second, "Wait")
 		})
 	}
 }
@@ -149,51 +137,6 @@ func TestTheNodesCountTogether(t *testing.T) {
 	})
 }
 
-// An id at only one node is not done: its Done has not returned nil. A caller that sees it writes
-// it to a quorum before it counts.
-func TestAnIDThatIsToldIsAtAQuorum(t *testing.T) {
-	for what, tell := range map[string]func(t *testing.T, l locktest.Latch){
-		"Count": func(t *testing.T, l locktest.Latch) { locktest.Counts(t, l, 1) },
-		"Wait":  func(t *testing.T, l locktest.Latch) { locktest.Open(t, l) },
-		"Done":  func(t *testing.T, l locktest.Latch) { locktest.Done(t, l, "b") },
-	} {
-		locktest.Run(t, what, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 3)
-			c, paths := locktest.Another(t, servers)
-			locktest.Kill(paths[1:]...)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			err := c.Latch("x", 1).Done(ctx, "a")
-			if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("Done at one node of three: %v, want DeadlineExceeded and a QuorumError", err)
-			}
-			d, ways := locktest.Another(t, servers)
-			ways[2].Kill()
-			tell(t, d.Latch("x", 1))
-			synctest.Wait()
-			servers[0].Kill()
-			e, _ := locktest.Another(t, servers)
-			locktest.Open(t, e.Latch("x", 1))
-		})
-	}
-}
-
-// A Wait that was cut short leaves a latch without ids at one node. A Count that sees it does not
-// count as the memory of a quorum.
-func TestACountOfALatchThatAMinorityHasIsNoMemoryOfIt(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		other, paths := locktest.Another(t, servers)
-		locktest.Kill(paths[1:]...)
-		locktest.Closed(t, other.Latch("x", 2))
-		l := c.Latch("x", 2)
-		locktest.Counts(t, l, 0)
-		locktest.Kill(servers[0])
-		locktest.Done(t, l, "1")
-		locktest.Counts(t, l, 1)
-	})
-}
-
 // While the nodes agree, Done costs one round trip, however many ids there are, even in a process
 // that has not seen the latch.
 func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
@@ -214,9 +157,7 @@ func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
 		before := locktest.Ran(servers, "latch")
 		locktest.Done(t, other.Latch("x", 4096), "last")
 		synctest.Wait()
-		if n := locktest.Ran(servers, "latch") - before; n != 3 {
-			t.Errorf("a Done ran %d scripts at three nodes", n)
-		}
+		locktest.Equal(t, locktest.Ran(servers, "latch")-before, 3, "scripts of a Done at three nodes")
 		locktest.Counts(t, l, 301)
 	})
 }
@@ -258,12 +199,8 @@ func TestASlowNodeDelaysNoLatch(t *testing.T) {
 			locktest.Done(t, l, "a", "b")
 			locktest.Open(t, l)
 			locktest.Counts(t, l, 2)
-			if err := <-got; err != nil {
-				t.Errorf("Wait: %v", err)
-			}
-			if took := time.Since(began); took > 0 {
-				t.Errorf("it took %v", took)
-			}
+			locktest.OK(t, <-got, "Wait")
+			locktest.Took(t, began, 0, 0, "Wait")
 			locktest.Each(paths, (*embedded.Server).Resume)
 		})
 	}
@@ -278,8 +215,7 @@ func TestALatchRidesOutAnOutage(t *testing.T) {
 		locktest.Done(t, l, "a")
 		got := locktest.Awaits(t, c.Latch("x", 2))
 		locktest.Kill(servers[:2]...)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := locktest.Within(t, 10*time.Second)
 		err := l.Done(ctx, "b")
 		if few, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || few.Granted > 1 || few.Needed != 2 || len(few.Nodes) != 2 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Done: %v, want DeadlineExceeded and a QuorumError with two nodes", err)
@@ -292,9 +228,7 @@ func TestALatchRidesOutAnOutage(t *testing.T) {
 		}
 		locktest.Each(servers[:2], func(s *embedded.Server) { time.AfterFunc(10*time.Second, func() { s.Restart(true) }) })
 		locktest.Done(t, l, "b")
-		if err := <-got; err != nil {
-			t.Errorf("Wait: %v", err)
-		}
+		locktest.OK(t, <-got, "Wait")
 	})
 }
 
@@ -309,9 +243,7 @@ func TestWithWaitBoundsALatch(t *testing.T) {
 			t.Errorf("Wait: %v, want DeadlineExceeded and what is missing", err)
 		}
 		locktest.Kill(servers...)
-		if err := l.Done(t.Context(), "c"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Done: %v, want DeadlineExceeded", err)
-		}
+		locktest.Is(t, l.Done(t.Context(), "c"), context.DeadlineExceeded, "Done")
 		if took := time.Since(began); took != 2*time.Minute {
 			t.Errorf("they took %v, want a minute each", took)
 		}
@@ -342,26 +274,16 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 				began := time.Now()
-				if err := end(t, c); err != nil {
-					t.Errorf("%s: %v", how, err)
-				}
-				if took := time.Since(began); took > time.Second {
-					t.Errorf("%s took %v, want the node timeout at most", how, took)
-				}
-				if err := <-got; !errors.Is(err, quorumlock.ErrClosed) {
-					t.Errorf("Wait: %v, want ErrClosed", err)
-				}
+				locktest.OK(t, end(t, c), "%s", how)
+				locktest.Took(t, began, 0, time.Second, "%s", how)
+				locktest.Is(t, <-got, quorumlock.ErrClosed, "Wait")
 				if at != "waiting" {
-					if err := <-ends; !errors.Is(err, quorumlock.ErrClosed) {
-						t.Errorf("Done: %v, want ErrClosed", err)
-					}
+					locktest.Is(t, <-ends, quorumlock.ErrClosed, "Done")
 				}
 				l := c.Latch("x", 2)
 				_, counted := l.Count(t.Context())
 				for call, err := range map[string]error{"Done": l.Done(t.Context(), "a"), "Wait": l.Wait(t.Context()), "Count": counted} {
-					if !errors.Is(err, quorumlock.ErrClosed) {
-						t.Errorf("%s after %s: %v, want ErrClosed", call, how, err)
-					}
+					locktest.Is(t, err, quorumlock.ErrClosed, "%s after %s", call, how)
 				}
 				if left := locktest.Goroutines(); len(left) > 0 {
 					t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
@@ -374,11 +296,9 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 
 // A Wait whose ctx ends leaves no subscription and no goroutine.
 func TestACancelledWaitLeavesNothingButTheLatch(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
-		got := make(chan error, 1)
-		go func() { got <- c.Latch("x", 2).Wait(ctx) }()
+		got := locktest.Go(func() error { return c.Latch("x", 2).Wait(ctx) })
 		time.Sleep(time.Second)
 		began := time.Now()
 		cancel()
@@ -386,6 +306,136 @@ func TestACancelledWaitLeavesNothingButTheLatch(t *testing.T) {
 			t.Errorf("Wait: %v after %v, want Canceled at once", err, time.Since(began))
 		}
 		time.Sleep(quorumlock.DefaultRetention)
-		locktest.Nothing(t, servers)
+	})
+}
+
+// As many nodes forget as may. Later callers still find all ids.
+func TestALatchStaysOpenWhenAsManyForgetAsMay(t *testing.T) {
+	for _, tt := range []struct{ nodes, quorum int }{{3, 3}, {5, 4}, {5, 5}, {4, 3}} {
+		locktest.Run(t, fmt.Sprintf("%d of %d", tt.quorum, tt.nodes), func(t *testing.T) {
+			forget := 2*tt.quorum - tt.nodes - 1
+			c, servers := locktest.Client(t, tt.nodes, quorumlock.WithQuorum(tt.quorum))
+			half, open := c.Latch("half", 2), c.Latch("open", 2)
+			locktest.Done(t, half, "a")
+			locktest.Done(t, open, "a", "b")
+			locktest.Open(t, open)
+			locktest.Each(servers[:forget], func(s *embedded.Server) { s.Restart(false) })
+			// A quorum that has as little of it as possible.
+			for i := range tt.nodes {
+				d, paths := locktest.Another(t, servers, quorumlock.WithQuorum(tt.quorum))
+				for j := range tt.nodes - tt.quorum {
+					paths[(forget+i+j)%tt.nodes].Kill()
+				}
+				locktest.Open(t, d.Latch("open", 2))
+				locktest.Counts(t, d.Latch("open", 2), 2)
+				locktest.Counts(t, d.Latch("half", 2), 1)
+				locktest.Restart(paths...)
+			}
+			locktest.Done(t, c.Latch("half", 2), "b")
+			locktest.Open(t, half)
+		})
+	}
+}
+
+func TestALatchThatIsForgottenSaysSo(t *testing.T) {
+	for what, forget := range map[string]func(servers []*embedded.Server){
+		"retention": func([]*embedded.Server) { time.Sleep(quorumlock.DefaultRetention + time.Second) },
+		"restarts": func(servers []*embedded.Server) {
+			locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
+		},
+	} {
+		for _, ids := range [][]string{{"a"}, {"a", "b"}} {
+			locktest.Run(t, fmt.Sprint(what, " with ", len(ids)), func(t *testing.T) {
+				c, servers := locktest.Client(t, 3)
+				l, waited := c.Latch("x", 2), c.Latch("x", 2)
+				locktest.Done(t, l, ids...)
+				if len(ids) == 2 {
+					locktest.Open(t, waited)
+				} else {
+					locktest.Closed(t, waited)
+				}
+				// All nodes have answered: a later answer would make the latch once more.
+				synctest.Wait()
+				forget(servers)
+				locktest.Is(t, l.Done(t.Context(), "c"), quorumlock.ErrLatchForgotten, "Done")
+				if len(ids) == 2 {
+					locktest.Open(t, waited) // it has been open
+				} else if err := waited.Wait(t.Context()); !errors.Is(err, quorumlock.ErrLatchForgotten) {
+					t.Errorf("Wait: %v, want ErrLatchForgotten", err)
+				} else if _, err := waited.Count(t.Context()); !errors.Is(err, quorumlock.ErrLatchForgotten) {
+					t.Errorf("Count: %v, want ErrLatchForgotten", err)
+				}
+				locktest.NoLocks(t, servers) // and nothing was added
+				locktest.Done(t, c.Latch("x", 2), "c")
+				locktest.Counts(t, c.Latch("x", 2), 1) // another latch, as documented
+			})
+		}
+	}
+}
+
+// A pending Wait notices if the latch is gone, and otherwise keeps it for as long as it waits.
+func TestAWaitKeepsTheLatch(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithRetention(time.Minute))
+		d, _ := locktest.Another(t, servers, quorumlock.WithRetention(time.Minute))
+		locktest.Done(t, c.Latch("x", 2), "a")
+		got := locktest.Awaits(t, d.Latch("x", 2))
+		for i := range servers { // none of them is out of reach for long, but each is once
+			servers[i].Kill()
+			time.Sleep(2 * time.Minute)
+			servers[i].Restart(true)
+			time.Sleep(time.Minute)
+		}
+		locktest.Counts(t, c.Latch("x", 2), 1)
+		locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
+		locktest.Is(t, <-got, quorumlock.ErrLatchForgotten, "Wait")
+	})
+}
+
+// A node that is out of reach for longer than the retention has forgotten its ids. So a quorum
+// keeps a latch in use as a whole, not one id here and the other there.
+func TestALatchThatIsUsedIsKeptAsAWhole(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 3)
+		c, paths := locktest.Another(t, servers, quorumlock.WithRetention(time.Minute))
+		l := c.Latch("x", 3)
+		paths[1].Kill()
+		locktest.Done(t, l, "a") // at 1 and 3
+		paths[1].Restart(true)
+		paths[2].Kill()
+		time.Sleep(50 * time.Second)
+		locktest.Done(t, l, "b") // at 1 and 2
+		time.Sleep(50 * time.Second)
+		paths[2].Restart(true)
+		paths[0].Kill()
+		locktest.Counts(t, l, 2)
+	})
+}
+
+// Callers may keep a latch for different times. Its ids last as long as the latch.
+func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		other, _ := locktest.Another(t, servers)
+		locktest.Closed(t, c.Latch("x", 2, quorumlock.WithRetention(48*time.Hour)))
+		locktest.Done(t, other.Latch("x", 2, quorumlock.WithRetention(24*time.Hour)), "1")
+		synctest.Wait()
+		time.Sleep(25 * time.Hour)
+		locktest.Counts(t, other.Latch("x", 2), 1)
+	})
+}
+
+// A latch that is gone may be made again, by a caller that has not seen it. Others get an error.
+func TestACountOfALatchThatWasMadeAgainIsForgotten(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		l := c.Latch("x", 9)
+		locktest.Done(t, l, "1", "2")
+		synctest.Wait()
+		locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
+		locktest.Closed(t, c.Latch("x", 9))
+		if n, err := l.Count(t.Context()); !errors.Is(err, quorumlock.ErrLatchForgotten) {
+			t.Errorf("Count: %d, %v, want ErrLatchForgotten", n, err)
+		}
 	})
 }

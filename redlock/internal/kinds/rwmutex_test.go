@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -24,13 +27,9 @@ func TestForceUnlockOwnerFreesOneOfSeveral(t *testing.T) {
 			free func(context.Context, quorumlock.Owner) error
 		}{{rw.RLocker(), rw.ForceUnlockOwner}, {pool, pool.ForceUnlockOwner}} {
 			a, b := locktest.Lock(t, kind.lock), locktest.Lock(t, kind.lock)
-			if err := kind.free(t.Context(), a.Owner()); err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, kind.free(t.Context(), a.Owner()), "ForceUnlockOwner")
 			locktest.Lost(t, a, quorumlock.DefaultTTL/3+quorumlock.DefaultTTL/1000)
-			if err := b.Extend(t.Context()); err != nil {
-				t.Errorf("the other one: %v", err)
-			}
+			locktest.OK(t, b.Extend(t.Context()), "the other one")
 			_ = a.Unlock(t.Context())
 			locktest.Unlock(t, b)
 		}
@@ -39,8 +38,7 @@ func TestForceUnlockOwnerFreesOneOfSeveral(t *testing.T) {
 }
 
 func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		var readers []*quorumlock.Lease
 		for i := range 6 {
@@ -53,17 +51,13 @@ func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 			if !ok || held.Holder == "" || held.TTL <= 0 {
 				t.Errorf("TryLock beside readers: %v, want a HeldError with the holder and the TTL", err)
 			}
-			if took := time.Since(began); took > 10*time.Millisecond {
-				t.Errorf("the refusal took %v", took)
-			}
+			locktest.Took(t, began, 0, 10*time.Millisecond, "the refusal")
 		}
 		in, err := c.RWMutex("x").Inspect(t.Context())
 		if err != nil || len(in.State.Readers) != 6 || !in.State.Held() || in.State.Owner != "" || in.State.TTL <= 0 {
 			t.Errorf("%+v, %v: want six readers", in.State, err)
 		}
-		for _, r := range readers {
-			locktest.Unlock(t, r)
-		}
+		locktest.UnlockAll(t, readers...)
 		locktest.NoLocks(t, servers)
 
 		w := locktest.Lock(t, c.RWMutex("x"))
@@ -75,15 +69,13 @@ func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 		locktest.Refused(t, d.RWMutex("x").RLocker())
 		locktest.Unlock(t, m)
 		locktest.Unlock(t, locktest.TryLock(t, d.RWMutex("x").RLocker()))
-		locktest.Nothing(t, servers)
 	})
 }
 
 // A reader that comes after a waiting writer waits. When the writer has gone, all readers before
 // the next writer have the lock at once.
 func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		clients := []*redlock.Client{c, d}
 		first := locktest.Lock(t, c.RWMutex("x").RLocker())
@@ -108,9 +100,7 @@ func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 		for _, r := range readers {
 			leases = append(leases, <-r)
 		}
-		if took := time.Since(freed); took > 20*time.Millisecond {
-			t.Errorf("it took %v until all readers had the lock", took)
-		}
+		locktest.Took(t, freed, 0, 20*time.Millisecond, "the time until all readers had the lock")
 		if locktest.Has(w2) || locktest.Has(last) {
 			t.Error("the second writer, or the reader behind it, has the lock beside the readers")
 		}
@@ -122,13 +112,10 @@ func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 		}
 		second := <-w2
 		for _, l := range leases {
-			if second.Token() <= l.Token() {
-				t.Errorf("a writer's token is %d, after a reader's %d", second.Token(), l.Token())
-			}
+			locktest.Rises(t, l, second)
 		}
 		locktest.Unlock(t, second)
 		locktest.Unlock(t, <-last)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -149,9 +136,7 @@ func TestAReleaseHandsTheLockToAllLeadingReaders(t *testing.T) {
 		for _, r := range readers {
 			defer locktest.Unlock(t, <-r)
 		}
-		if took := time.Since(freed); took > 20*time.Millisecond {
-			t.Errorf("it took %v until all had the lock", took)
-		}
+		locktest.Took(t, freed, 0, 20*time.Millisecond, "the time until all had the lock")
 		// One attempt of each reader that was only called, and a renewal of each.
 		if n := locktest.Ran(servers) - before; n > 3+2*3*many {
 			t.Errorf("to hand the lock to %d readers took %d scripts", many, n)
@@ -174,17 +159,13 @@ func TestADeadReaderDelaysAWriterByItsTTLOnly(t *testing.T) {
 		time.Sleep(ttl)
 		locktest.Unlock(t, living) // the dead one's share is over by now
 		locktest.Unlock(t, <-writer)
-		if took := time.Since(began); took > ttl+100*time.Millisecond {
-			t.Errorf("the writer waited for %v", took)
-		}
+		locktest.Took(t, began, 0, ttl+100*time.Millisecond, "the writer waited")
 
 		locktest.Lock(t, c.RWMutex("x", quorumlock.WithTTL(ttl), quorumlock.WithoutRenewal()).RLocker())
 		began = time.Now()
 		locktest.Unlock(t, locktest.Lock(t, d.RWMutex("x").RLocker()))
 		locktest.Unlock(t, locktest.Lock(t, d.RWMutex("x")))
-		if took := time.Since(began); took > ttl+200*time.Millisecond {
-			t.Errorf("the writer waited for %v, and the dead reader's TTL is %v", took, ttl)
-		}
+		locktest.Took(t, began, 0, ttl+200*time.Millisecond, "the writer waited")
 	})
 }
 
@@ -246,14 +227,7 @@ func TestAWriterThatDiedFarBackInTheQueueKeepsReadersOutForSecondsOnly(t *testin
 		first := locktest.Lock(t, c.RWMutex("x"))
 		var readers []<-chan *quorumlock.Lease
 		for range locktest.Thorough(200, 70) {
-			got := make(chan *quorumlock.Lease, 1)
-			go func() {
-				lease, err := c.RWMutex("x").RLock(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
-				got <- lease
-			}()
+			got := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, c.RWMutex("x").RLocker()) })
 			readers = append(readers, got)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -268,9 +242,7 @@ func TestAWriterThatDiedFarBackInTheQueueKeepsReadersOutForSecondsOnly(t *testin
 		}
 		began := time.Now()
 		late := locktest.Lock(t, c.RWMutex("x").RLocker())
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("a reader beside readers waited %v for a dead writer", took)
-		}
+		locktest.Took(t, began, 0, 5*time.Second, "a reader beside readers waited for a dead writer")
 		cancel()
 		for _, l := range append(leases, late) {
 			locktest.Unlock(t, l)
@@ -297,9 +269,7 @@ func TestATryLockKeepsNoReaderOut(t *testing.T) {
 			var trying sync.WaitGroup
 			trying.Go(func() {
 				for range 20 {
-					if _, err := writer.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-						t.Error(err)
-					}
+					locktest.Is(t, locktest.Err(writer.TryLock(t.Context())), quorumlock.ErrHeld, "TryLock")
 				}
 			})
 			for range 200 {
@@ -315,4 +285,192 @@ func TestATryLockKeepsNoReaderOut(t *testing.T) {
 			locktest.Unlock(t, r)
 		})
 	}
+}
+
+func TestReentryOfReadersAndWriters(t *testing.T) {
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		d, _ := locktest.Another(t, servers)
+		m := c.RWMutex("x")
+
+		w := locktest.Lock(t, m)
+		inner := locktest.LockIn(t, w.Context(), m.RLocker())
+		locktest.Equal(t, inner.Owner(), w.Owner(), "the owner of a reader within the writer's lease")
+		locktest.Unlock(t, w)
+		locktest.Refused(t, d.RWMutex("x").RLocker()) // the inner lease still holds for the writer
+		locktest.Unlock(t, inner)
+
+		r := locktest.Lock(t, m.RLocker())
+		waiting := locktest.Call(t, t.Context(), d.RWMutex("x").Lock)
+		inner = locktest.LockIn(t, r.Context(), m.RLocker()) // though a writer waits
+		for name, lock := range map[string]func(context.Context) (*quorumlock.Lease, error){"Lock": m.Lock, "TryLock": m.TryLock, "a Mutex": c.Mutex("x").Lock} {
+			began := time.Now()
+			if _, err := lock(r.Context()); !errors.Is(err, quorumlock.ErrUpgrade) || time.Since(began) > 0 {
+				t.Errorf("%s by a reader: %v after %v, want ErrUpgrade at once", name, err, time.Since(began))
+			}
+		}
+		locktest.Unlock(t, r)
+		locktest.Unlock(t, inner)
+		locktest.Unlock(t, <-waiting)
+
+		owned := c.RWMutex("x", quorumlock.WithOwner("me:1"))
+		r = locktest.Lock(t, owned.RLocker())
+		locktest.Is(t, locktest.Err(owned.Lock(t.Context())), quorumlock.ErrUpgrade, "Lock of an owner that reads")
+		again := locktest.Lock(t, owned.RLocker())
+		locktest.Equal(t, again.Owner(), r.Owner(), "the owner of a reader that enters by name")
+		locktest.Unlock(t, again)
+		locktest.Unlock(t, r)
+		w = locktest.Lock(t, owned)
+		again = locktest.Lock(t, owned.RLocker())
+		locktest.Equal(t, again.Owner(), w.Owner(), "the owner of a reader that enters a writer's hold by name")
+		locktest.Unlock(t, again)
+		locktest.Unlock(t, w)
+	})
+}
+
+func TestDowngradeLeavesNoGap(t *testing.T) {
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		d, _ := locktest.Another(t, servers)
+		m := c.RWMutex("x")
+		w := locktest.Lock(t, m)
+		reader := locktest.Call(t, t.Context(), d.RWMutex("x").RLock)
+		other := locktest.Call(t, t.Context(), d.RWMutex("x").Lock)
+		token, owner := w.Token(), w.Owner()
+		locktest.Must(t, m.Downgrade(t.Context(), w), "Downgrade")
+		r := <-reader
+		locktest.Equal(t, locktest.Has(other), false, "a writer has the lock beside readers")
+		if w.Token() != token || w.Owner() != owner || r.Token() != token {
+			t.Errorf("tokens %d and %d, owner %s: want %d and %s", w.Token(), r.Token(), w.Owner(), token, owner)
+		}
+		locktest.Is(t, locktest.Err(m.Lock(w.Context())), quorumlock.ErrUpgrade, "Lock within what was downgraded")
+		locktest.Unlock(t, locktest.LockIn(t, w.Context(), m.RLocker()))
+		time.Sleep(35 * time.Second) // it is renewed
+		locktest.Held(t, w)
+		locktest.Held(t, r)
+		locktest.Equal(t, locktest.Has(other), false, "a writer has the lock beside readers that are renewed")
+		locktest.Unlock(t, w)
+		locktest.Held(t, r)
+		locktest.Equal(t, locktest.Has(other), false, "a writer has the lock beside a reader")
+		locktest.Unlock(t, r)
+		locktest.Unlock(t, <-other)
+	})
+}
+
+func TestDowngradeOfWhatIsNoWritersLease(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		m := c.RWMutex("x")
+		refused := func(what string, lease *quorumlock.Lease, want string) {
+			t.Helper()
+			if err := m.Downgrade(t.Context(), lease); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Downgrade of %s: %v, want %q", what, err, want)
+			}
+		}
+		refused("nothing", nil, "the lease is nil")
+		r := locktest.Lock(t, m.RLocker())
+		refused("a reader's", r, "is a reader's")
+		locktest.Unlock(t, r)
+		y := locktest.Lock(t, c.RWMutex("y"))
+		refused("another lock's", y, `of the lock "y"`)
+		locktest.Unlock(t, y)
+		w := locktest.Lock(t, m)
+		var none context.Context
+		locktest.Is(t, m.Downgrade(none, w), quorumlock.ErrNilContext, "with a nil context")
+		inner := locktest.LockIn(t, w.Context(), m)
+		refused("one of two", w, "2 leases")
+		locktest.Unlock(t, inner)
+		locktest.Refused(t, c.RWMutex("x").RLocker())
+		locktest.Unlock(t, w)
+		locktest.Is(t, m.Downgrade(t.Context(), w), quorumlock.ErrNotHeld, "Downgrade of an unlocked lease")
+		w = locktest.Lock(t, m)
+		locktest.Kill(servers...)
+		locktest.Lost(t, w, 15*time.Second)
+		locktest.Is(t, m.Downgrade(t.Context(), w), quorumlock.ErrLost, "Downgrade of a lost lease")
+	})
+}
+
+// A Lock that enters a writer's hold asks the nodes first if little of the lease is left. If the
+// hold is downgraded meanwhile, it must not return a writer's lease.
+func TestAWriterThatEntersWhileTheHoldIsDowngraded(t *testing.T) {
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		d, _ := locktest.Another(t, servers)
+		m := c.RWMutex("x", quorumlock.WithoutRenewal())
+		w := locktest.Lock(t, m)
+		time.Sleep(6 * time.Second)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(5 * time.Millisecond) })
+		got := locktest.Go(func() error {
+			lease, err := m.Lock(w.Context())
+			if lease != nil {
+				t.Error("Lock has returned a writer's lease beside a reader")
+				locktest.MustUnlock(t, lease)
+			}
+			return err
+		})
+		time.Sleep(time.Millisecond)
+		locktest.Must(t, m.Downgrade(t.Context(), w), "Downgrade")
+		reader := locktest.TryLock(t, d.RWMutex("x").RLocker())
+		locktest.Is(t, <-got, quorumlock.ErrUpgrade, "Lock")
+		locktest.Unlock(t, w)
+		locktest.Unlock(t, reader)
+	})
+}
+
+// The acquire of a writer reaches a node after the Downgrade, and is granted. The node must not be
+// taken for a second address of another one: it gets the downgrade, and gets its share back when it
+// forgets.
+func TestANodeThatGrantsAfterTheDowngrade(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		m := c.RWMutex("x")
+		locktest.Unlock(t, locktest.Lock(t, m)) // connects
+		var late atomic.Bool
+		late.Store(true)
+		servers[2].Before(func(r embedded.Run) {
+			if r.Script == "acquire" && late.CompareAndSwap(true, false) {
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+		w := locktest.MustLock(t, m)
+		locktest.Must(t, m.Downgrade(t.Context(), w), "Downgrade")
+		time.Sleep(100 * time.Millisecond)
+		locktest.Equal(t, servers[2].Redis.HGet("x", "mode"), "shared", "the mode at the node")
+		time.Sleep(5 * time.Second)
+		servers[2].Redis.FlushAll()
+		time.Sleep(5 * time.Second)
+		locktest.HoldsAll(t, servers, w)
+		locktest.Unlock(t, w)
+	})
+}
+
+// A reader of a named owner cannot write the same lock in a MultiLock: it would wait for itself.
+func TestUpgradeOfANamedOwnerByAMultiLock(t *testing.T) {
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		me := quorumlock.WithOwner("me:1")
+		r := locktest.Lock(t, c.RWMutex("a", me).RLocker())
+		both, err := multilock.New([]quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b")}, me)
+		locktest.Must(t, err, "New")
+		ctx := locktest.Within(t, time.Minute)
+		locktest.Is(t, locktest.Err(both.Lock(ctx)), quorumlock.ErrUpgrade, "Lock")
+		locktest.Unlock(t, r)
+	})
+}
+
+// Two calls of one named owner wait, one to read and one to write. The reader is served first.
+func TestUpgradeOfANamedOwnerThatWaits(t *testing.T) {
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		d, _ := locktest.Another(t, servers)
+		m := c.RWMutex("a", quorumlock.WithOwner("me:1"))
+		other := locktest.Lock(t, d.RWMutex("a"))
+		reader := locktest.Call(t, t.Context(), m.RLock)
+		got := make(chan error, 1)
+		ctx := locktest.Within(t, time.Minute)
+		go func() {
+			_, err := m.Lock(ctx)
+			got <- err
+		}()
+		time.Sleep(10 * time.Millisecond)
+		locktest.Unlock(t, other)
+		r := <-reader
+		locktest.Is(t, <-got, quorumlock.ErrUpgrade, "Lock")
+		locktest.Unlock(t, r)
+	})
 }

@@ -2,7 +2,7 @@ package names
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,39 +11,51 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
+func TestMain(m *testing.M) { locktest.Main(m) }
+
+type use = func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error
+
 // uses are the first calls of a lock, by its kind. n is the number of permits or ids, if any.
-var uses = map[string]func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error{
-	"mutex": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.client.Mutex(name, opts...) }, false)(ctx, u, name)
-	},
-	"reader": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.client.RWMutex(name, opts...).RLocker() }, true)(ctx, u, name)
-	},
-	"semaphore": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.client.Semaphore(name, n, opts...) }, false)(ctx, u, name)
-	},
+var uses = map[string]use{
+	"mutex": locks(false, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.client.Mutex(name, opts...)
+	}),
+	"semaphore": locks(false, func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.client.Semaphore(name, n, opts...)
+	}),
+	"node's mutex": locks(true, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.node.Mutex(name, opts...)
+	}),
+	"node's semaphore": locks(true, func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.node.Semaphore(name, n, opts...)
+	}),
+	"reader": locks(true, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.client.RWMutex(name, opts...).RLocker()
+	}),
+	"MultiLock": locks(false, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
+		return with(u.client.Mutex("other"), u.client.Mutex(name, opts...))
+	}),
 	"latch": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
 		return u.client.Latch(name, n, opts...).Done(ctx, "a")
-	},
-	"node's mutex": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.node.Mutex(name, opts...) }, true)(ctx, u, name)
-	},
-	"node's semaphore": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.node.Semaphore(name, n, opts...) }, true)(ctx, u, name)
 	},
 	"node's latch": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
 		return u.node.Latch(name, n, opts...).Done(ctx, "a")
 	},
-	"MultiLock": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker {
-			return with(u.client.Mutex("other"), u.client.Mutex(name, opts...))
-		}, false)(ctx, u, name)
-	},
+}
+
+// locks is a use by Lock, or by TryLock.
+func locks(try bool, of func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker) use {
+	return func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
+		return acquires(func(user, string) quorumlock.Locker { return of(u, name, n, opts) }, try)(ctx, u, name)
+	}
 }
 
 const (
@@ -92,9 +104,7 @@ func TestBadInputIsRefusedAtOnceByEachKind(t *testing.T) {
 					t.Errorf("%s: %v, want %q", kind, err, tt.want)
 				}
 			}
-			if n := locktest.Ran(servers); n > 0 {
-				t.Errorf("%d scripts were sent, want none", n)
-			}
+			locktest.Equal(t, locktest.Ran(servers), 0, "scripts were sent")
 		})
 	}
 }
@@ -108,12 +118,8 @@ func TestABadContextIsRefusedAtOnceByEachKind(t *testing.T) {
 		cancel()
 		var none context.Context
 		for kind, use := range uses {
-			if err := use(none, u, "x", 1); !errors.Is(err, quorumlock.ErrNilContext) {
-				t.Errorf("%s with a nil context: %v, want ErrNilContext", kind, err)
-			}
-			if err := use(over, u, "x", 1); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s with a context that is done: %v, want Canceled", kind, err)
-			}
+			locktest.Is(t, use(none, u, "x", 1), quorumlock.ErrNilContext, "%s with a nil context", kind)
+			locktest.Is(t, use(over, u, "x", 1), context.Canceled, "%s with a context that is done", kind)
 		}
 		l := u.client.Latch("x", 1)
 		for _, id := range []string{"", strings.Repeat("i", 201)} {
@@ -121,9 +127,7 @@ func TestABadContextIsRefusedAtOnceByEachKind(t *testing.T) {
 				t.Errorf("Done with an id of %d bytes: %v", len(id), err)
 			}
 		}
-		if n := locktest.Ran(servers); n > 0 {
-			t.Errorf("%d scripts were sent, want none", n)
-		}
+		locktest.Equal(t, locktest.Ran(servers), 0, "scripts were sent")
 		locktest.Done(t, l, strings.Repeat("i", 200))
 		locktest.Done(t, u.client.Latch(strings.Repeat("x", 1024), 4096), "a")
 		locktest.Unlock(t, locktest.Lock(t, u.client.Semaphore("s", 1000, quorumlock.WithTTL(100*365*24*time.Hour))))
@@ -135,17 +139,13 @@ func TestAGuardThatCannotHoldIsNamedWhereverItIsGiven(t *testing.T) {
 	guard, long := quorumlock.WithRestartGuard(10*time.Second), quorumlock.WithTTL(20*time.Second)
 	dialled := func() *node.Node {
 		n, err := node.Dial("redis://h")
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err, "Dial")
 		t.Cleanup(func() { _ = n.Close() })
 		return n
 	}
 	client := func(opt quorumlock.Option) *redlock.Client {
 		c, err := redlock.New([]*node.Node{dialled()}, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err, "New")
 		return c
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"h:1"}})
@@ -154,21 +154,185 @@ func TestAGuardThatCannotHoldIsNamedWhereverItIsGiven(t *testing.T) {
 	t.Cleanup(func() { _ = clustered.Close() })
 
 	const tooLong, unwatched = "WithTTL(20s) is longer than WithRestartGuard(10s)", "WithRestartGuard cannot watch over node cluster h:1"
-	_, both := redlock.New([]*node.Node{dialled()}, long, guard)
-	_, ttl := client(guard).Mutex("x", long).TryLock(t.Context())
-	_, member := multilock.New([]quorumlock.Locker{client(long).Mutex("x", guard)})
-	_, ofCluster := redlock.New([]*node.Node{clustered}, guard)
-	_, ofNode := clustered.Mutex("x", guard).TryLock(t.Context())
-	_, ofMulti := multilock.New([]quorumlock.Locker{clustered.Mutex("x")}, guard)
 	for where, tt := range map[string]struct {
 		err  error
 		want string
 	}{
-		"both at New": {both, tooLong}, "TTL at Mutex": {ttl, tooLong}, "guard at a member": {member, tooLong},
-		"New of a cluster": {ofCluster, unwatched}, "a cluster's mutex": {ofNode, unwatched}, "a MultiLock of a cluster": {ofMulti, unwatched},
+		"both at New":              {locktest.Err(redlock.New([]*node.Node{dialled()}, long, guard)), tooLong},
+		"TTL at Mutex":             {locktest.Err(client(guard).Mutex("x", long).TryLock(t.Context())), tooLong},
+		"guard at a member":        {locktest.Err(multilock.New([]quorumlock.Locker{client(long).Mutex("x", guard)})), tooLong},
+		"New of a cluster":         {locktest.Err(redlock.New([]*node.Node{clustered}, guard)), unwatched},
+		"a cluster's mutex":        {locktest.Err(clustered.Mutex("x", guard).TryLock(t.Context())), unwatched},
+		"a MultiLock of a cluster": {locktest.Err(multilock.New([]quorumlock.Locker{clustered.Mutex("x")}, guard)), unwatched},
 	} {
 		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", where, tt.err, tt.want)
 		}
 	}
+}
+
+func TestLockNamesAreTakenAsTheyAre(t *testing.T) {
+	names := []string{
+		"{x}", "x", "a{b}c", "{", "}", "}{", "{}", "two words", " ", "\t\n", "schloß/замок/锁🔒", "\xff\xfe\x00",
+		"my_redisson_lock_token:{x}y", "%s%d", "*", "a:b", strings.Repeat("k", 1024), strings.Repeat("é", 512),
+	}
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		other, _ := locktest.Another(t, servers)
+		leases := make([]*quorumlock.Lease, len(names))
+		for i, name := range names {
+			leases[i] = locktest.TryLock(t, c.Mutex(name)) // no name is in the way of another
+			if leases[i].Name() != name {
+				t.Errorf("the lease of %q is named %q", name, leases[i].Name())
+			}
+		}
+		for i, name := range names {
+			locktest.Refused(t, other.Mutex(name))
+			locktest.HoldsAll(t, servers, leases[i])
+			got := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, other.Mutex(name)) })
+			time.Sleep(100 * time.Millisecond)
+			began := time.Now()
+			locktest.OK(t, leases[i].Unlock(t.Context()), "Unlock of %q", name)
+			next := <-got
+			locktest.Took(t, began, 0, 10*time.Millisecond, "the waiter for %q was woken", name)
+			locktest.Rises(t, leases[i], next)
+			locktest.Unlock(t, next)
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// The keys of such a lock would be at several servers of the cluster, which refuses scripts then.
+func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"h:1"}})
+	t.Cleanup(func() { _ = client.Close() })
+	n := node.New(client)
+	c := locktest.Of(t, []*node.Node{n})
+	for _, name := range []string{"a}b", "a{b", "{}x", "}", "x{}{y}"} {
+		for where, err := range map[string]error{
+			"TryLock":          locktest.Err(c.Mutex(name).TryLock(t.Context())),
+			"Lock":             locktest.Err(c.Mutex(name).Lock(t.Context())),
+			"Inspect":          locktest.Err(c.Inspect(t.Context(), name)),
+			"ForceUnlock":      c.Mutex(name).ForceUnlock(t.Context()),
+			"a node's TryLock": locktest.Err(n.Mutex(name).TryLock(t.Context())),
+			"Acquire":          locktest.Err(n.Acquire(t.Context(), name, quorumlock.NewOwner(), time.Second, 1)),
+			"a node's Inspect": locktest.Err(transport.Of(n).Inspect(t.Context(), name)),
+			"multilock.New":    locktest.Err(multilock.New([]quorumlock.Locker{n.Mutex(name)})),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "makes no hash tag") || !strings.Contains(err.Error(), "cluster h:1") {
+				t.Fatalf("%s of %q: %v", where, name, err)
+			}
+		}
+	}
+	locktest.OK(t, transport.Of(n).CheckName("{billing}:7"), "CheckName of a name with a tag")
+	if single, _ := node.Dial("redis://h"); transport.Of(single).CheckName("a}b") != nil {
+		t.Error("a single server refuses a name with a brace")
+	}
+}
+
+// keysOf are all keys that the lock of that key may have.
+func keysOf(key string) []string {
+	return []string{key, wire.TokenKey(key), wire.QueueKey(key), wire.EntriesKey(key)}
+}
+
+// onlyKeysOf checks that the servers have the lock's key, and no keys but the lock's.
+func onlyKeysOf(t *testing.T, servers []*embedded.Server, keys ...string) {
+	t.Helper()
+	for _, s := range servers {
+		for _, key := range keys {
+			if !s.Redis.Exists(key) {
+				t.Errorf("%s has no %q, but %q", s.Name, key, s.Redis.Keys())
+			}
+		}
+		for _, have := range s.Redis.Keys() {
+			if !slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(keysOf(key), have) }) {
+				t.Errorf("%s has %q, want only keys of %q", s.Name, have, keys)
+			}
+		}
+	}
+}
+
+func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("app:"))
+		other, _ := locktest.Another(t, servers, quorumlock.WithPrefix("app:"))
+		holder := locktest.Lock(t, c.Mutex("x"))
+		onlyKeysOf(t, servers, "app:x")
+		got := locktest.Waiter(t, other.Mutex("x"))
+		onlyKeysOf(t, servers, "app:x")
+		in, err := other.Inspect(t.Context(), "x")
+		if err != nil || in.State.Owner != holder.Owner() || len(in.State.Queue) != 1 {
+			t.Errorf("Inspect: %+v, %v, want the holder and one who waits", in.State, err)
+		}
+		// Renewed, and refreshed; no refresh is under way.
+		time.Sleep(time.Minute + 100*time.Millisecond)
+		locktest.Held(t, holder)
+		attempts := locktest.Ran(servers, "acquire")
+		locktest.Unlock(t, holder)
+		next := locktest.Served(t, got, holder)
+		locktest.Equal(t, locktest.Ran(servers, "acquire")-attempts, 0, "attempts after Unlock")
+		onlyKeysOf(t, servers, "app:x")
+		locktest.OK(t, c.Mutex("x").ForceUnlock(t.Context()), "ForceUnlock")
+		locktest.Lost(t, next, quorumlock.DefaultTTL)
+		_ = next.Unlock(t.Context()) // it is lost
+
+		both := locktest.Multi(t, c.Mutex("x"), c.Mutex("y"))
+		lease := locktest.Lock(t, both)
+		onlyKeysOf(t, servers, "app:x", "app:y")
+		locktest.Unlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// A lock is its key: with or without a prefix, locks of the same key exclude each other, and no
+// others.
+func TestLocksWithAndWithoutAPrefixExcludeEachOtherByTheirKeys(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		plain, servers := locktest.Client(t, 3)
+		app, _ := locktest.Another(t, servers, quorumlock.WithPrefix("app:"))
+		deep, _ := locktest.Another(t, servers, quorumlock.WithPrefix("app:x:"))
+		lease := locktest.Lock(t, app.Mutex("x:y"))
+		locktest.Refused(t, plain.Mutex("app:x:y"))
+		locktest.Refused(t, deep.Mutex("y"))
+		_, nodes := locktest.Paths(t, servers[:1])
+		locktest.Refused(t, nodes[0].Mutex("x:y", quorumlock.WithPrefix("app:")))
+		for _, free := range []quorumlock.Locker{plain.Mutex("x:y"), app.Mutex("y"), deep.Mutex("x:y")} {
+			locktest.Unlock(t, locktest.TryLock(t, free))
+		}
+		got := locktest.Waiter(t, deep.Mutex("y"))
+		locktest.Unlock(t, lease)
+		locktest.Unlock(t, locktest.Served(t, got, lease))
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestWithLabelBeginsTheOwnersAndTheWakeChannel(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 3)
+		one, _ := locktest.Another(t, servers, quorumlock.WithLabel("a.host"))
+		two, _ := locktest.Another(t, servers, quorumlock.WithLabel("a.host"))
+		holder := locktest.Lock(t, one.Mutex("x"))
+		got := locktest.Waiter(t, two.Mutex("x"))
+		in, err := one.Inspect(t.Context(), "x")
+		if err != nil || len(in.State.Queue) != 1 || !strings.HasPrefix(string(in.State.Queue[0].Owner), "a.host~") {
+			t.Errorf("Inspect: %+v, %v, want one who waits as a.host~...", in.State, err)
+		}
+		for _, s := range servers {
+			if all, ours := s.Redis.PubSubChannels("quorumlock_wake:*"), s.Redis.PubSubChannels("quorumlock_wake:a.host~*"); len(all) != 1 || len(ours) != 1 {
+				t.Errorf("%s has the wake channels %q, want one that begins with the label", s.Name, all)
+			}
+		}
+		locktest.Unlock(t, holder)
+		next := locktest.Served(t, got, holder)
+		for _, lease := range []*quorumlock.Lease{holder, next} {
+			if !strings.HasPrefix(string(lease.Owner()), "a.host~") {
+				t.Errorf("the owner %s does not begin with the label", lease.Owner())
+			}
+		}
+		if holder.Owner() == next.Owner() {
+			t.Error("two clients of one label have one owner")
+		}
+		locktest.Unlock(t, next)
+		locktest.NoLocks(t, servers)
+	})
 }

@@ -49,22 +49,14 @@ func acquires(of func(u user, key string) quorumlock.Locker, try bool) call {
 	}
 }
 
-func inspects[S any](of func(u user, key string) func(context.Context) (S, error)) call {
-	return func(ctx context.Context, u user, key string) error { _, err := of(u, key)(ctx); return err }
-}
-
-func forces(of func(u user, key string) func(context.Context) error) call {
-	return func(ctx context.Context, u user, key string) error { return of(u, key)(ctx) }
-}
-
 // owned is a ForceUnlockOwner that finds its owner nowhere.
-func owned(force func(context.Context, quorumlock.Owner) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := force(ctx, "nobody:1"); !errors.Is(err, quorumlock.ErrNotHeld) {
-			return err
-		}
-		return nil
+func owned(ctx context.Context, l interface {
+	ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error
+}) error {
+	if err := l.ForceUnlockOwner(ctx, "nobody:1"); !errors.Is(err, quorumlock.ErrNotHeld) {
+		return err
 	}
+	return nil
 }
 
 func with(other, l quorumlock.Locker) quorumlock.Locker {
@@ -99,23 +91,25 @@ var calls = map[string]map[string]call{
 	"mutex": {
 		"Lock": acquires(mutex, false), "TryLock": acquires(mutex, true), "MultiLock": acquires(multi, false), "TryLock of a MultiLock": acquires(multi, true),
 		"RLock": acquires(reader, false), "TryRLock": acquires(reader, true), "TryLock of a writer": acquires(writer, true),
-		"Inspect": inspects(func(u user, key string) func(context.Context) (redlock.Inspection, error) {
-			return u.client.Mutex(key).Inspect
-		}),
-		"client's Inspect": func(ctx context.Context, u user, key string) error { _, err := u.client.Inspect(ctx, key); return err },
-		"RWMutex.Inspect": inspects(func(u user, key string) func(context.Context) (redlock.Inspection, error) {
-			return u.client.RWMutex(key).Inspect
-		}),
-		"ForceUnlock":         forces(func(u user, key string) func(context.Context) error { return u.client.Mutex(key).ForceUnlock }),
-		"RWMutex.ForceUnlock": forces(func(u user, key string) func(context.Context) error { return u.client.RWMutex(key).ForceUnlock }),
-		"node's Lock":         acquires(single, false), "node's TryLock": acquires(single, true),
-		"ForceUnlockOwner": forces(func(u user, key string) func(context.Context) error {
-			return owned(u.client.RWMutex(key).ForceUnlockOwner)
-		}),
-		"node's ForceUnlock": forces(func(u user, key string) func(context.Context) error { return u.node.Mutex(key).ForceUnlock }),
-		"node's Inspect": inspects(func(u user, key string) func(context.Context) (quorumlock.State, error) {
-			return u.node.Mutex(key).Inspect
-		}),
+		"node's Lock": acquires(single, false), "node's TryLock": acquires(single, true),
+		"Inspect": func(ctx context.Context, u user, key string) error {
+			return locktest.Err(u.client.Mutex(key).Inspect(ctx))
+		},
+		"RWMutex.Inspect": func(ctx context.Context, u user, key string) error {
+			return locktest.Err(u.client.RWMutex(key).Inspect(ctx))
+		},
+		"client's Inspect": func(ctx context.Context, u user, key string) error { return locktest.Err(u.client.Inspect(ctx, key)) },
+		"node's Inspect": func(ctx context.Context, u user, key string) error {
+			return locktest.Err(u.node.Mutex(key).Inspect(ctx))
+		},
+
+		"ForceUnlock":         func(ctx context.Context, u user, key string) error { return u.client.Mutex(key).ForceUnlock(ctx) },
+		"RWMutex.ForceUnlock": func(ctx context.Context, u user, key string) error { return u.client.RWMutex(key).ForceUnlock(ctx) },
+		"node's ForceUnlock":  func(ctx context.Context, u user, key string) error { return u.node.Mutex(key).ForceUnlock(ctx) },
+		"ForceUnlockOwner":    func(ctx context.Context, u user, key string) error { return owned(ctx, u.client.RWMutex(key)) },
+		"ForceRelease": func(ctx context.Context, u user, key string) error {
+			return locktest.Err(transport.Of(u.node).ForceRelease(ctx, key))
+		},
 		"Acquire": func(ctx context.Context, u user, key string) error {
 			a, err := u.node.Acquire(ctx, key, "somebody:1", time.Second, 1)
 			if err == nil && !a.Granted {
@@ -126,27 +120,22 @@ var calls = map[string]map[string]call{
 			}
 			return err
 		},
-		"ForceRelease": func(ctx context.Context, u user, key string) error {
-			_, err := transport.Of(u.node).ForceRelease(ctx, key)
-			return err
-		},
 	},
 	"semaphore": {
 		"Lock": acquires(slot, false), "TryLock": acquires(slot, true),
-		"Inspect": inspects(func(u user, key string) func(context.Context) (redlock.Inspection, error) {
-			return u.client.Semaphore(key, 2).Inspect
-		}),
-		"ForceUnlock": forces(func(u user, key string) func(context.Context) error { return u.client.Semaphore(key, 2).ForceUnlock }),
-		"ForceUnlockOwner": forces(func(u user, key string) func(context.Context) error {
-			return owned(u.client.Semaphore(key, 2).ForceUnlockOwner)
-		}),
+		"Inspect": func(ctx context.Context, u user, key string) error {
+			return locktest.Err(u.client.Semaphore(key, 2).Inspect(ctx))
+		},
+		"ForceUnlock": func(ctx context.Context, u user, key string) error {
+			return u.client.Semaphore(key, 2).ForceUnlock(ctx)
+		},
+		"ForceUnlockOwner": func(ctx context.Context, u user, key string) error { return owned(ctx, u.client.Semaphore(key, 2)) },
 	},
 	"latch": {
 		"Done": func(ctx context.Context, u user, key string) error { return u.client.Latch(key, 2).Done(ctx, "a") },
 		"Wait": func(ctx context.Context, u user, key string) error { return u.client.Latch(key, 2).Wait(ctx) },
 		"Count": func(ctx context.Context, u user, key string) error {
-			_, err := u.client.Latch(key, 2).Count(ctx)
-			return err
+			return locktest.Err(u.client.Latch(key, 2).Count(ctx))
 		},
 	},
 }
@@ -309,8 +298,7 @@ func TestALatchOfAnotherNumberIsAMismatch(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
 		c, paths := locktest.Another(t, servers)
 		locktest.Kill(paths[1:]...)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := locktest.Within(t, time.Second)
 		if err := c.Latch("x", 5).Done(ctx, "a"); err == nil {
 			t.Error("Done at one node of three succeeds")
 		}

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -32,9 +34,7 @@ func (c *crowd) come(t *testing.T, n int, name string) {
 	t.Helper()
 	for range n {
 		client, err := redlock.New(c.nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err, "New")
 		c.clients = append(c.clients, client)
 		c.waiting.Go(func() {
 			if lease, err := client.Mutex(name).Lock(c.ctx); err == nil {
@@ -93,7 +93,17 @@ const shortLived = 3 * time.Second
 func mortal(t *testing.T, servers []*embedded.Server) (c *redlock.Client, die func()) {
 	t.Helper()
 	c, paths := locktest.Another(t, servers, quorumlock.WithTTL(shortLived))
-	return c, func() { locktest.Each(paths, (*embedded.Server).Kill) }
+	return c, func() { locktest.Kill(paths...) }
+}
+
+// almostFree lets the holder of x die, and returns just before the lock is free: as late as others
+// can die or give up.
+func almostFree(t *testing.T, servers []*embedded.Server, die func()) (free time.Time) {
+	t.Helper()
+	die()
+	free = expiry(t, servers, "x")
+	time.Sleep(time.Until(free) - 50*time.Millisecond)
+	return free
 }
 
 // servedAfter fails the test if a lock that became free by expiry was granted too late.
@@ -134,9 +144,7 @@ func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 			got := locktest.Waiter(t, living.Mutex("x"))
 			dying.come(t, tt.behind, "x")
 			time.Sleep(5 * time.Second)
-			die()
-			free := expiry(t, servers, "x")
-			time.Sleep(time.Until(free) - 50*time.Millisecond) // as late as they can
+			free := almostFree(t, servers, die)
 			dying.die()
 			front.giveUp()
 			lease := <-got
@@ -163,9 +171,7 @@ func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t 
 			dying.come(t, dead, "x")
 			first := locktest.Waiter(t, head.Mutex("x"))
 			time.Sleep(5 * time.Second)
-			die()
-			free := expiry(t, servers, "x")
-			time.Sleep(time.Until(free) - 50*time.Millisecond)
+			free := almostFree(t, servers, die)
 			dying.die()
 			front.giveUp()
 			second := locktest.Waiter(t, later.Mutex("x"))
@@ -202,9 +208,7 @@ func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
 			crowd.come(t, tt.front, "x")
 			got := locktest.Waiter(t, last.Mutex("x"))
 			time.Sleep(tt.after)
-			die()
-			free := expiry(t, servers, "x")
-			time.Sleep(time.Until(free) - 50*time.Millisecond)
+			free := almostFree(t, servers, die)
 			crowd.giveUp()
 			lease := <-got
 			servedAfter(t, free)
@@ -214,43 +218,15 @@ func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
 	}
 }
 
-func TestADeadFirstWaiterIsPassedWithinTwoSeconds(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 2, 5)
-		holder := locktest.MustLock(t, clients[0].Mutex("x"))
-		standIn(t, servers, "x", time.Now())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			locktest.MustUnlock(t, locktest.MustLock(t, clients[1].Mutex("x")))
-		}()
-		time.Sleep(100 * time.Millisecond)
-		start := time.Now()
-		locktest.MustUnlock(t, holder)
-		<-done
-		if d := time.Since(start); d > 2*time.Second {
-			t.Errorf("served after %v", d)
-		}
-		// The entry of the dead waiter lasts that long at nodes where no call has found it.
-		time.Sleep(2 * time.Second)
-		locktest.NoLocks(t, servers)
-	})
-}
-
 // Waiters that died while the lock was held for long do not keep the living far back, where entries
 // are seldom refreshed.
 func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 1)
-		n, err := servers[0].Node()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer n.Close() //nolint:errcheck // a test's node
+		_, nodes := locktest.Paths(t, servers)
+		n := nodes[0]
 		const ttl = 31 * time.Second
-		if _, err := n.Acquire(t.Context(), "x", "holder:1", ttl, 1); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, locktest.Err(n.Acquire(t.Context(), "x", "holder:1", ttl, 1)), "Acquire")
 		died := time.Now()
 		for i := range 90 {
 			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
@@ -264,5 +240,130 @@ func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 		}
 		locktest.MustUnlock(t, lease)
 		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestALongQueueRefreshesSeldom(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 1)
+		holder := locktest.MustLock(t, c.Mutex("x"))
+		_, nodes := locktest.Paths(t, servers)
+		n := nodes[0]
+		const before = 800
+		for i := range before {
+			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
+			if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := locktest.Go(func() error { return locktest.Err(c.Mutex("x").Lock(ctx)) })
+		time.Sleep(time.Second)
+		counted := servers[0].Redis.CommandCount()
+		time.Sleep(5 * time.Minute)
+		refreshes := servers[0].Redis.CommandCount() - counted
+		// An entry so far back is refreshed every 30 s, and the waiter looks when the holder's key
+		// would expire without a renewal; each time is a handful of commands. Every 600 ms it would
+		// be some thousands.
+		if refreshes > 1200 {
+			t.Errorf("%d commands in five minutes for one waiter far back in the queue", refreshes)
+		}
+		state, err := transport.Of(n).Inspect(t.Context(), "x")
+		locktest.Must(t, err, "Inspect")
+		locktest.Equal(t, state.Waiting, before+1, "callers in the queue")
+		cancel()
+		locktest.Is(t, <-ended, context.Canceled, "Lock")
+		locktest.MustUnlock(t, holder)
+	})
+}
+
+// A waiter that joins a long queue does not know how far back it is. It must come again before its
+// entry ends, not only when a waiter that far back has to.
+func TestALongQueueThatStandsStillLosesNobody(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		var clients []*redlock.Client
+		// The clients after the 53rd refresh their entries before they end.
+		for range locktest.Thorough(150, 60) {
+			d, _ := locktest.Another(t, servers)
+			clients = append(clients, d)
+		}
+		for _, subscribed := range []bool{false, true} { // from the first round on
+			w := locktest.Lock(t, c.Mutex("x"))
+			var mu sync.Mutex
+			var order []int
+			var running sync.WaitGroup
+			for i, d := range clients {
+				running.Go(func() {
+					l := locktest.MustLock(t, d.Mutex("x"))
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					locktest.MustUnlock(t, l)
+				})
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(3 * time.Second)
+			freed := time.Now()
+			locktest.Unlock(t, w)
+			running.Wait()
+			if took := time.Since(freed); took > 100*time.Millisecond || !slices.IsSorted(order) {
+				t.Errorf("subscribed %v: it took %v to serve %d waiters, in the order %v", subscribed, took, len(clients), order)
+			}
+		}
+	})
+}
+
+// A MultiLock keeps its entry at the free lock while it waits for the other. When another waiter
+// gives up there, the first in the queue is called. It is the MultiLock, which ignores the call.
+func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		cs, _ := locktest.Fleet(t, 4, 3)
+		b := locktest.MustLock(t, cs[0].Mutex("B"))
+		m := locktest.Multi(t, cs[1].Mutex("A"), cs[1].Mutex("B"))
+		got := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, m) })
+		time.Sleep(10 * time.Millisecond)
+		if l, err := cs[3].Mutex("A").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Fatalf("control: %v %v", l, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		if _, err := cs[2].Mutex("A").Lock(ctx); err == nil {
+			t.Fatal("control")
+		}
+		cancel()
+		time.Sleep(548 * time.Millisecond)
+		l, err := cs[3].Mutex("A").TryLock(t.Context())
+		if err == nil {
+			t.Errorf("TryLock passed a live waiter that came 560 ms earlier")
+			locktest.MustUnlock(t, l)
+		}
+		locktest.MustUnlock(t, b)
+		locktest.MustUnlock(t, <-got)
+	})
+}
+
+// A holder may still have an entry at a node that refused it, since the request that removes it was
+// lost. The release removes it: it would hold up those behind it.
+func TestAnEntryThatCouldNotBeRemovedIsRemovedWithTheRelease(t *testing.T) {
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		_, nodes := locktest.Paths(t, servers)
+		n := nodes[2]
+		locktest.Must(t, locktest.Err(n.Acquire(t.Context(), "x", "other:1", time.Minute, 1)), "Acquire")
+		servers[2].Before(func(r embedded.Run) {
+			if r.Script == "leave" {
+				servers[2].Kill()
+			}
+		})
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[2].Before(nil)
+		servers[2].Restart(true)
+		if !servers[2].Redis.Exists(wire.QueueKey("x")) {
+			t.Fatal("control: the entry was removed")
+		}
+		locktest.Unlock(t, lease)
+		if servers[2].Redis.Exists(wire.QueueKey("x")) {
+			t.Error("the entry is still there")
+		}
+		servers[2].Redis.Del("x")
 	})
 }

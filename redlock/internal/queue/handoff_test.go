@@ -2,8 +2,14 @@ package queue
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -20,12 +26,8 @@ func TestALockIsHandedOverWithoutAnotherAttempt(t *testing.T) {
 		attempts := locktest.Ran(servers, "acquire")
 		locktest.MustUnlock(t, holder)
 		lease := <-got
-		if n := locktest.Ran(servers, "acquire") - attempts; n != 0 {
-			t.Errorf("%d attempts after Unlock, want none", n)
-		}
-		if lease.Token() <= holder.Token() {
-			t.Errorf("token %d after %d", lease.Token(), holder.Token())
-		}
+		locktest.Equal(t, locktest.Ran(servers, "acquire")-attempts, 0, "attempts after Unlock")
+		locktest.Rises(t, holder, lease)
 		left := time.Until(lease.ValidUntil())
 		if left <= 0 || left > 1800*time.Millisecond {
 			t.Errorf("valid for %v, want no more than what was handed over", left)
@@ -68,14 +70,10 @@ func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
 		start := time.Now()
 		locktest.MustUnlock(t, holder)
 		lease := <-got
-		if d := time.Since(start); d < time.Second || d > 2*time.Second {
-			t.Errorf("it took %v, want the 1.8 s of the dead waiter and no more than 2 s", d)
-		}
+		locktest.Took(t, start, time.Second, 2*time.Second, "the handoff past a dead waiter")
 		locktest.MustUnlock(t, lease)
 		cancel()
-		if lease := <-dead; lease != nil {
-			t.Errorf("the dead one has got %v", lease)
-		}
+		locktest.Equal(t, <-dead, nil, "the lease of the dead one")
 		locktest.Restart(dying...)
 	})
 }
@@ -146,9 +144,7 @@ func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
 			got := locktest.Waiter(t, clients[1].Mutex("x"))
 			// 480 ms since it came; a node hands over for half a second.
 			time.Sleep(460 * time.Millisecond)
-			for _, s := range servers {
-				s.Delay(late)
-			}
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(late) })
 			locktest.MustUnlock(t, holder)
 			lease := <-got
 			if _, handed, _ := strings.Cut(string(lease.Owner()), "/"); (handed != "") != want {
@@ -158,4 +154,256 @@ func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
 			locktest.NoLocks(t, servers)
 		})
 	}
+}
+
+// The first waiter's entry is missing at one node, and another node is silent, so each of two
+// waiters is handed a part. However long they have waited before, they must not wait for the silent
+// node.
+func TestALongWaitMakesNoHandoffLate(t *testing.T) {
+	for _, waits := range []time.Duration{0, 8 * time.Second} {
+		locktest.Run(t, waits.String(), func(t *testing.T) {
+			first, servers := locktest.Client(t, 3)
+			one, paths := locktest.Another(t, servers)
+			two, _ := locktest.Another(t, servers)
+			holder := locktest.MustLock(t, first.Mutex("x"))
+			got := locktest.Waiter(t, one.Mutex("x"))
+			time.Sleep(10 * time.Millisecond)
+			next := locktest.Waiter(t, two.Mutex("x"))
+			time.Sleep(waits)
+			paths[1].Lose()
+			time.Sleep(2500 * time.Millisecond) // the entry there ends
+			servers[2].Stall()
+			paths[1].Resume()
+			start := time.Now()
+			locktest.MustUnlock(t, holder)
+			for range 2 {
+				select {
+				case l := <-got:
+					locktest.MustUnlock(t, l)
+				case l := <-next:
+					locktest.MustUnlock(t, l)
+				}
+			}
+			locktest.Took(t, start, 0, 50*time.Millisecond, "both had the lock")
+			servers[2].Resume()
+		})
+	}
+}
+
+// A waiter comes at every moment around the release: before it, so that it is queued at all nodes;
+// during it, so that some nodes refuse the attempt and hand over, and others grant it; and after
+// it.
+func TestSilentNodesCostAWaiterThatRacesTheReleaseNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		silent int
+		fall   func(*embedded.Server)
+		// Or from the middle of the hold on: then the silent nodes have the holder's lock.
+		throughout bool
+	}{
+		{"none silent", 0, nil, true},
+		{"one of five stalls during the hold", 1, (*embedded.Server).Stall, false},
+		{"two of five stall during the hold", 2, (*embedded.Server).Stall, false},
+		{"one of five loses all requests", 1, (*embedded.Server).Lose, true},
+		{"two of five lose all requests", 2, (*embedded.Server).Lose, true},
+	} {
+		for rotation := range locktest.Thorough(5, 1) {
+			locktest.Run(t, fmt.Sprint(tt.name, ", rotation ", rotation), func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 5)
+				quiet := []*embedded.Server{servers[1], servers[4]}[:tt.silent]
+				took := raceTheRelease(t, servers, quiet, tt.fall, tt.throughout, rotation)
+				if worst := slices.Max(took); worst > 100*time.Millisecond {
+					t.Errorf("a grant took %v, want 100 ms at most: it waited for a silent node", worst)
+				}
+			})
+		}
+	}
+}
+
+// raceTheRelease returns how long a waiter took from the Unlock, or from its Lock if that was
+// later, to its grant. The waiter is as far from each node as the holder is from another one, by
+// the rotation.
+func raceTheRelease(t *testing.T, servers, quiet []*embedded.Server, fall func(*embedded.Server), throughout bool, rotation int) (took []time.Duration) {
+	first, near := locktest.Another(t, servers)
+	second, far := locktest.Another(t, servers)
+	locktest.Warm(t, first)
+	locktest.Warm(t, second)
+	for i := range servers {
+		near[i].Delay(time.Duration(i+1) * 400 * time.Microsecond)
+		far[i].Delay(time.Duration((i+rotation)%len(servers)+1) * 400 * time.Microsecond)
+	}
+	if throughout {
+		locktest.Each(quiet, fall)
+	}
+	for i := range 33 {
+		ahead := time.Duration(i-8) * 250 * time.Microsecond // of the Unlock, from -2 to 6 ms
+		holder := locktest.MustLock(t, first.Mutex("x"))
+		time.Sleep(10 * time.Millisecond)
+		if !throughout {
+			locktest.Each(quiet, fall)
+		}
+		begin := time.Now()
+		got := locktest.Go(func() *quorumlock.Lease {
+			time.Sleep(max(-ahead, 0))
+			return locktest.MustLock(t, second.Mutex("x"))
+		})
+		time.Sleep(max(ahead, 0))
+		go locktest.MustUnlock(t, holder)
+		lease := <-got
+		took = append(took, time.Since(begin.Add(max(ahead, -ahead))))
+		locktest.MustUnlock(t, lease)
+		if !throughout {
+			locktest.Each(quiet, (*embedded.Server).Resume)
+		}
+		// A subscription is kept for ten seconds.
+		time.Sleep(time.Second * time.Duration(1+10*(i%2)))
+	}
+	locktest.Each(quiet, (*embedded.Server).Resume)
+	time.Sleep(quorumlock.DefaultTTL)
+	locktest.Nothing(t, servers)
+	return took
+}
+
+// Under load nearly every grant is a handoff or races one: silent nodes must not set the pace.
+func TestContendersAreServedHalfAsFastAtLeastWithTwoOfFiveBlackHoled(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		contenders  int
+		hold, think time.Duration // think is the longest pause between an Unlock and the next Lock
+	}{
+		{"eight who come back at once", 8, 2 * time.Millisecond, 0},
+		{"eight who come back soon", 8, 0, 10 * time.Millisecond},
+		{"two who come back at once", 2, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if locktest.Race && tt.contenders > 2 {
+				t.Skip("the race detector makes it take minutes")
+			}
+			healthy := grants(t, 0, tt.contenders, tt.hold, tt.think)
+			got := grants(t, 2, tt.contenders, tt.hold, tt.think)
+			t.Logf("%d grants with two of five black-holed, %d with none", got, healthy)
+			if got < healthy/2 {
+				t.Errorf("%d grants with two of five black-holed, %d with none: want at least half", got, healthy)
+			}
+		})
+	}
+}
+
+// grants returns the number of grants in 600 ms while some of five nodes lose all requests.
+func grants(t *testing.T, silent, contenders int, hold, think time.Duration) (n int) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 5)
+		ctx, cancel := context.WithCancel(t.Context())
+		store := &locktest.Resource{T: t}
+		var wg sync.WaitGroup
+		for i := range contenders {
+			c, paths := locktest.Roomy(t, servers)
+			locktest.Warm(t, c)
+			for j, p := range paths {
+				wander(p, uint64(10*i+j))
+			}
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := c.Mutex("x").Lock(ctx)
+					if err != nil {
+						return
+					}
+					store.Enter(lease)
+					time.Sleep(hold)
+					store.Leave(lease)
+					locktest.MustUnlock(t, lease)
+					time.Sleep(locktest.UpTo(rng, think+1))
+				}
+			})
+		}
+		locktest.Each(servers[:silent], (*embedded.Server).Lose)
+		time.Sleep(200 * time.Millisecond)
+		before := store.Grants()
+		time.Sleep(600 * time.Millisecond)
+		n = store.Grants() - before
+		cancel()
+		wg.Wait()
+		locktest.Each(servers[:silent], (*embedded.Server).Resume)
+		time.Sleep(quorumlock.DefaultTTL)
+	})
+	return n
+}
+
+// While round trips take many times longer than before, a caller with little time left asks no node
+// for a lock that another caller has just waited for in vain. Callers with more time, and callers
+// of free locks and quick nodes, ask as always.
+func TestCallersWithLittleTimeDoNotAskBusyNodes(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		var asked locktest.Events
+		c, servers := locktest.Client(t, 3, quorumlock.WithObserver(&asked))
+		other, _ := locktest.Another(t, servers)
+		delay := func(d time.Duration) { locktest.Each(servers, func(s *embedded.Server) { s.Delay(d) }) }
+		// try calls Lock, and reports whether that asked a node.
+		try := func(name string, wait time.Duration) (bool, *quorumlock.Lease, error) {
+			before := asked.Of(quorumlock.NodeAsked)
+			lease, err := c.Mutex(name).Lock(locktest.Within(t, wait))
+			did := asked.Of(quorumlock.NodeAsked) != before
+			time.Sleep(100 * time.Millisecond) // its calls come back
+			return did, lease, err
+		}
+		check := func(what, name string, wait time.Duration, want bool) {
+			t.Helper()
+			began := time.Now()
+			did, lease, err := try(name, wait)
+			locktest.Equal(t, did, want, "%s: asked", what)
+			if lease != nil {
+				t.Fatalf("%s: granted", what)
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) {
+				t.Errorf("%s: %v, want the end of the time, and that the lock is held", what, err)
+			}
+			if took := time.Since(began) - 100*time.Millisecond; took < wait {
+				t.Errorf("%s: returned after %v of %v", what, took, wait)
+			}
+		}
+		delay(time.Millisecond)
+		held := locktest.MustLock(t, other.Mutex("x"))
+		elsewhere := locktest.MustLock(t, other.Mutex("y"))
+		check("quick nodes", "x", 50*time.Millisecond, true)
+		check("quick nodes, after one gave up", "x", 50*time.Millisecond, true)
+		delay(15 * time.Millisecond)
+		check("a caller with much time", "x", 400*time.Millisecond, true)
+		check("little time, just after one gave up", "x", 100*time.Millisecond, false)
+		check("little time for another lock", "y", 100*time.Millisecond, true)
+		check("little time, 250 ms after one gave up", "x", 100*time.Millisecond, true)
+		check("just after that one", "x", 100*time.Millisecond, false)
+		check("much time", "x", 400*time.Millisecond, true)
+		locktest.MustUnlock(t, held)
+		locktest.MustUnlock(t, elsewhere)
+		time.Sleep(time.Second)
+		for range 2 {
+			did, lease, err := try("x", 100*time.Millisecond)
+			if err != nil || !did {
+				t.Fatalf("a free lock: asked %v, %v", did, err)
+			}
+			locktest.MustUnlock(t, lease)
+		}
+	})
+}
+
+// A caller that does not ask reports the lack of a quorum that the caller before it has met.
+func TestCallersThatDoNotAskReportTheLackOfAQuorum(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		m := c.Mutex("x")
+		for _, d := range []time.Duration{time.Millisecond, 15 * time.Millisecond} {
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(d) })
+			for range 10 {
+				locktest.Unlock(t, locktest.Lock(t, m))
+			}
+		}
+		locktest.Kill(servers[1:]...)
+		for _, wait := range []time.Duration{400 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond} {
+			if _, err := m.Lock(locktest.Within(t, wait)); !errors.Is(err, quorumlock.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v: %v", wait, err)
+			}
+		}
+	})
 }

@@ -1,119 +1,20 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
-func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 3, 5)
-		holder := locktest.MustLock(t, clients[0].Mutex("x"))
-		var crowd, other []int
-		var order atomic.Int64
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				lease := locktest.MustLock(t, clients[1].Mutex("x"))
-				crowd = append(crowd, int(order.Add(1)))
-				time.Sleep(time.Millisecond) // for the next of the crowd to be queued
-				locktest.MustUnlock(t, lease)
-			})
-		}
-		time.Sleep(time.Millisecond)
-		wg.Go(func() {
-			lease := locktest.MustLock(t, clients[2].Mutex("x"))
-			other = append(other, int(order.Add(1)))
-			locktest.MustUnlock(t, lease)
-		})
-		// A refresh: callers of one instant may not all be counted at first.
-		time.Sleep(time.Second)
-		in, err := clients[0].Inspect(t.Context(), "x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range in.Nodes {
-			if n.State.Waiting != 4 {
-				t.Errorf("%d are queued at %s, want three of the crowd and one", n.State.Waiting, n.Node)
-			}
-		}
-		callers := 0
-		for _, w := range in.State.Queue {
-			callers += w.Callers
-		}
-		if callers != 21 {
-			t.Errorf("the queue stands for %d callers, want 21: %+v", callers, in.State.Queue)
-		}
-		locktest.MustUnlock(t, holder)
-		wg.Wait()
-		if other[0] != 21 {
-			t.Errorf("the single caller, which called last, was served as number %d", other[0])
-		}
-		if len(crowd) != 20 {
-			t.Errorf("%d of the crowd were served", len(crowd))
-		}
-		locktest.NoLocks(t, servers)
-	})
-}
-
-func TestTryLockLeavesNothingAndPassesNobody(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 2, 5)
-		m := clients[0].Mutex("x")
-		holder := locktest.MustLock(t, m)
-		time.Sleep(time.Millisecond) // the last nodes have granted, too
-		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-			t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-		for _, s := range servers {
-			if keys := locktest.Keys(s); len(keys) != 1 {
-				t.Errorf("TryLock left %q", keys)
-			}
-		}
-		standIn(t, servers, "x", time.Now())
-		locktest.MustUnlock(t, holder)
-		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-			t.Fatalf("TryLock of a free lock with somebody first in the queue: %v, want ErrHeld", err)
-		}
-		time.Sleep(1001 * time.Millisecond) // the first in the queue has missed its turn
-		lease, err := clients[1].Mutex("x").TryLock(t.Context())
-		if err != nil {
-			t.Fatalf("TryLock when the turn of the first in the queue has passed: %v", err)
-		}
-		locktest.MustUnlock(t, lease)
-		locktest.NoLocks(t, servers)
-	})
-}
-
-// standIn queues a waiter at every server that never comes when it is called.
-func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.Time) {
-	t.Helper()
-	for _, s := range servers {
-		n, err := s.Node()
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := wire.Entry{Waiter: "gone:1", Ticket: ticket.UnixMicro(), TTL: 2 * time.Second}
-		if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn(name, "gone:2", time.Second, 1, p))[0]; r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
+func TestMain(m *testing.M) { locktest.Main(m) }
 
 // The queue costs no subscription to callers that need not wait.
 func TestUncontendedLockSubscribesToNothing(t *testing.T) {
@@ -142,11 +43,7 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		cs, servers := locktest.Fleet(t, 2, 3)
 		holder := locktest.MustLock(t, cs[0].Mutex("x"))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			locktest.MustUnlock(t, locktest.MustLock(t, cs[1].Mutex("x")))
-		}()
+		got := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, cs[1].Mutex("x")) })
 		time.Sleep(500 * time.Millisecond)
 		before := servers[0].Ran("acquire")
 		for _, s := range servers {
@@ -166,7 +63,7 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 			t.Error("the refresh was put off")
 		}
 		locktest.MustUnlock(t, holder)
-		<-done
+		locktest.MustUnlock(t, <-got)
 	})
 }
 
@@ -190,13 +87,178 @@ func TestHandoffCost(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			ran := 0
-			for _, s := range servers {
-				ran += s.Ran()
-			}
-			if per := float64(ran) / float64(rounds*contenders); per > 16 {
+			if per := float64(locktest.Ran(servers)) / float64(rounds*contenders); per > 16 {
 				t.Errorf("%d contenders: %.1f scripts a handoff, want at most 16", contenders, per)
 			}
 		})
 	}
+}
+
+// arrivals are calls of Lock, numbered as they came, and in which order they were served.
+type arrivals struct {
+	hold   time.Duration
+	called int
+	by     []string // who made each call
+	served []int    // guarded by the lock
+	wg     sync.WaitGroup
+}
+
+// call calls Lock, for a process of that name, and unlocks after the hold. It returns at once.
+func (a *arrivals) call(t *testing.T, process string, c *redlock.Client) {
+	n := a.called
+	a.called++
+	a.by = append(a.by, process)
+	a.wg.Go(func() {
+		lease := locktest.MustLock(t, c.Mutex("x"))
+		a.served = append(a.served, n)
+		time.Sleep(a.hold)
+		locktest.MustUnlock(t, lease)
+	})
+}
+
+// check waits until all are served, and checks that they were in the order of their calls.
+func (a *arrivals) check(t *testing.T) {
+	t.Helper()
+	a.wg.Wait()
+	early := 0 // calls served before an earlier one
+	for i, n := range a.served {
+		for _, later := range a.served[i+1:] {
+			if later < n {
+				early++
+				break
+			}
+		}
+	}
+	if early == 0 && len(a.served) == a.called {
+		return
+	}
+	order := ""
+	for _, n := range a.served {
+		order += fmt.Sprintf(" %s%d", a.by[n], n+1)
+	}
+	t.Errorf("%d of %d calls were served before an earlier one: in the order%s", early, a.called, order)
+}
+
+// Callers of several processes are served in the order of their calls: a few that come after twenty
+// of another process, and processes that alternate.
+func TestCallersAreServedInTheOrderInWhichTheyCalledWhicheverProcessTheyAreIn(t *testing.T) {
+	for name, of := range map[string]func(i int) (process int){
+		"one after the other": func(i int) int { return i / 20 },
+		"by turns":            func(i int) int { return []int{0, 0, 1, 2, 2, 2, 1, 0}[i%8] },
+	} {
+		for _, hold := range []time.Duration{0, 20 * time.Millisecond} {
+			locktest.Run(t, fmt.Sprintf("%s, held for %v", name, hold), func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 5)
+				all := contenders(t, servers, 4)
+				for i, s := range servers {
+					s.Delay(time.Duration(i+1) * 20 * time.Microsecond)
+				}
+				holder := locktest.MustLock(t, all[3].client.Mutex("x"))
+				a := &arrivals{hold: hold}
+				for i := range 23 {
+					process := of(i)
+					a.call(t, string(rune('A'+process)), all[process].client)
+					time.Sleep(2 * time.Millisecond)
+				}
+				time.Sleep(time.Second) // all have refreshed their entries
+				locktest.MustUnlock(t, holder)
+				a.check(t)
+				locktest.NoLocks(t, servers)
+			})
+		}
+	}
+}
+
+// Clients with clocks that are minutes off have their shares of the turns, and no more, beside
+// clients with correct clocks. A client that makes one call has never heard the time from a node.
+func TestAClientWhoseClockIsMinutesOffHasItsShareOfTheTurns(t *testing.T) {
+	for name, fresh := range map[string]bool{"the same clients": false, "a new client for each call": true} {
+		locktest.Run(t, name, func(t *testing.T) {
+			_, servers := locktest.Fleet(t, 0, 3)
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(200 * time.Microsecond) })
+			client := func(ahead time.Duration) *redlock.Client {
+				c, paths := locktest.Skewed(t, servers, ahead)
+				for _, p := range paths {
+					p.Delay(200 * time.Microsecond)
+				}
+				return c
+			}
+			const callers, lasts = 2, 5 * time.Second
+			clocks := []time.Duration{10 * time.Minute, -10 * time.Minute, 0, 0}
+			grants, longest, all := make([]int, len(clocks)), make([]time.Duration, len(clocks)), 0
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			began := time.Now()
+			for i, ahead := range clocks {
+				c := client(ahead)
+				for range callers {
+					wg.Go(func() {
+						for time.Since(began) < lasts {
+							c := c
+							if fresh && ahead != 0 {
+								c = client(ahead)
+							}
+							called := time.Now()
+							lease := locktest.MustLock(t, c.Mutex("x"))
+							mu.Lock()
+							grants[i]++
+							all++
+							longest[i] = max(longest[i], time.Since(called))
+							mu.Unlock()
+							time.Sleep(20 * time.Millisecond)
+							locktest.MustUnlock(t, lease)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			for i, n := range grants {
+				if share := float64(n*len(clocks)) / float64(all); share < 0.7 || share > 1.3 || longest[i] > time.Second {
+					t.Errorf("the client whose clock is %v ahead has %.0f %% of its share and waited for up to %v; grants: %v", clocks[i], 100*share, longest[i], grants)
+				}
+			}
+			locktest.NoLocks(t, servers)
+		})
+	}
+}
+
+// A waiter keeps its ticket while no node answers for longer than a client relies on their clocks.
+func TestAnOutageChangesNoTicket(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 3, 3, quorumlock.WithTTL(10*time.Minute), quorumlock.WithNodeTimeout(time.Second))
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
+		first := locktest.Waiter(t, clients[1].Mutex("x"))
+		time.Sleep(5 * time.Second)
+		second := locktest.Waiter(t, clients[2].Mutex("x"))
+		locktest.Kill(servers...)
+		time.Sleep(90 * time.Second)
+		locktest.Restart(servers...)
+		for range 300 {
+			time.Sleep(10 * time.Millisecond)
+			if in, err := clients[0].Inspect(t.Context(), "x"); err == nil && len(in.State.Queue) == 2 {
+				if apart := in.State.Queue[1].Since.Sub(in.State.Queue[0].Since); apart < 4*time.Second {
+					t.Errorf("the tickets of calls 5 s apart are %v apart", apart)
+				}
+				break
+			}
+		}
+		locktest.MustUnlock(t, holder)
+		locktest.MustUnlock(t, <-first)
+		locktest.MustUnlock(t, <-second)
+	})
+}
+
+// The slots of a semaphore are granted in a few round trips, however many callers a process has.
+func TestManyCallersOfAProcessGetSlotsAtOnce(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(5 * time.Millisecond) })
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() { locktest.MustLock(t, c.Semaphore("s", 64)) })
+		}
+		all.Wait()
+		locktest.Took(t, began, 0, 200*time.Millisecond, "64 slots")
+	})
 }

@@ -2,7 +2,10 @@ package sick
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
+
+func TestMain(m *testing.M) { locktest.Main(m) }
 
 // guarded is the guard of these tests, for locks with the default TTL. Servers are out for up to
 // two seconds more than that, and for the drift.
@@ -40,9 +45,7 @@ func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
 			next, _ = other.Mutex("x").TryLock(t.Context())
 		}
 		two = lease.Context().Err() == nil
-		if next.Token() <= lease.Token() {
-			t.Errorf("token %d after %d", next.Token(), lease.Token())
-		}
+		locktest.Rises(t, lease, next)
 		locktest.Unlock(t, next)
 		_ = lease.Unlock(t.Context())
 		locktest.Nothing(t, servers)
@@ -80,9 +83,7 @@ func TestQuarantinedNodesAreNamedUntilTheyGrantAgain(t *testing.T) {
 			}
 		}
 		lease := locktest.Lock(t, c.Mutex("x")) // waits
-		if out := time.Since(from); out < quarantine || out > quarantine+2200*time.Millisecond {
-			t.Errorf("granted after %v, want %v and some", out, quarantine)
-		}
+		locktest.Took(t, from, quarantine, quarantine+2200*time.Millisecond, "granted")
 		locktest.Unlock(t, lease)
 		locktest.Nothing(t, servers)
 	})
@@ -98,24 +99,13 @@ func TestMinorityInQuarantineCostsNothing(t *testing.T) {
 		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(false) })
 		time.Sleep(100 * time.Millisecond)
 		locktest.Refused(t, other.Mutex("x"))
-		granted := make(chan error)
-		go func() {
-			next, err := other.Mutex("x").Lock(t.Context())
-			granted <- err
-			granted <- next.Unlock(t.Context())
-		}()
+		granted := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, other.Mutex("x")) })
 		time.Sleep(time.Second)
 		released := time.Now()
 		locktest.Unlock(t, lease)
-		if err := <-granted; err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(released); took > 10*time.Millisecond {
-			t.Errorf("the handoff took %v", took)
-		}
-		if err := <-granted; err != nil {
-			t.Error(err)
-		}
+		next := <-granted
+		locktest.Took(t, released, 0, 10*time.Millisecond, "the handoff")
+		locktest.Unlock(t, next)
 		locktest.Nothing(t, servers)
 	})
 }
@@ -127,14 +117,7 @@ func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 		other, _ := locktest.Another(t, servers, guarded)
 		longUp()
 		lease := locktest.Lock(t, c.Mutex("x"))
-		won := make(chan *quorumlock.Lease)
-		go func() {
-			next, err := other.Mutex("x").Lock(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			won <- next
-		}()
+		won := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, other.Mutex("x")) })
 		time.Sleep(time.Second)
 		if !servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Error("no line: this test shows nothing")
@@ -185,27 +168,23 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		pathsA[2].Kill()
 		pathsA[4].Kill()
 		leaseA := locktest.Lock(t, a.Mutex("x")) // on 1, 2 and 4
-		locktest.Each(pathsA, (*embedded.Server).Kill)
+		locktest.Kill(pathsA...)
 		servers[3].Restart(false)
 		_, _ = b.Inspect(t.Context(), "x") // finds the connection dead
 		time.Sleep(7500 * time.Millisecond)
 		_, _ = b.Inspect(t.Context(), "x") // connects again
 		pathsB[3].Stall()                  // B's requests to 4 arrive when its quarantine is over
-		locktest.Each(pathsB[:2], (*embedded.Server).Kill)
-		granted := make(chan *quorumlock.Lease, 1)
-		go func() {
-			lease, err := b.Mutex("x").TryLock(t.Context())
-			if err != nil {
-				t.Logf("B: %v", err)
-			}
-			granted <- lease
-		}()
+		locktest.Kill(pathsB[:2]...)
+		granted := locktest.Go(func() *quorumlock.Lease {
+			lease, _ := b.Mutex("x").TryLock(t.Context())
+			return lease
+		})
 		time.Sleep(500 * time.Millisecond)
 		if !servers[2].Redis.Exists("x") || !servers[4].Redis.Exists("x") {
 			t.Error("3 and 5 have not granted to B: this test shows nothing")
 		}
 		servers[2].Restart(false)
-		locktest.Each(pathsA[:3], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(pathsA[:3]...)
 		time.Sleep(4200 * time.Millisecond)
 		pathsB[3].Resume()
 		leaseB := <-granted
@@ -217,8 +196,8 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		}
 		_ = leaseB.Unlock(t.Context())
 		_ = leaseA.Unlock(t.Context())
-		locktest.Each(pathsA[3:], func(s *embedded.Server) { s.Restart(true) })
-		locktest.Each(pathsB[:2], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(pathsA[3:]...)
+		locktest.Restart(pathsB[:2]...)
 	})
 }
 
@@ -226,12 +205,106 @@ func TestMultiLockHasTheGuardOfItsClient(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, guarded)
 		both := locktest.Multi(t, c.Mutex("x"), c.Mutex("y"))
-		if _, err := both.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrQuarantined) {
-			t.Errorf("nodes that have just started: %v, want ErrQuarantined", err)
-		}
+		locktest.Is(t, locktest.Err(both.TryLock(t.Context())), quorumlock.ErrQuarantined, "nodes that have just started")
 		locktest.Unlock(t, locktest.Lock(t, both))
 		locktest.Nothing(t, servers)
 	})
+}
+
+// A node that restarts without its data is asked to grant anew, and counts from the renewal after
+// that: in the meantime another owner may have held the lock there.
+func TestRestartWithNoDataCountsAgainFromTheRenewalAfterItsNewGrant(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		lease := locktest.Lock(t, c.Mutex("x"))
+		locktest.HoldsAll(t, servers, lease)
+		deadline := lease.ValidUntil()
+		servers[3].Kill()
+		servers[4].Kill() // so that the one that forgets is needed
+
+		var mu sync.Mutex
+		var ran []string
+		servers[2].After(func(r embedded.Run) {
+			mu.Lock()
+			defer mu.Unlock()
+			ran = append(ran, r.Script)
+			if !lease.ValidUntil().Equal(deadline) {
+				t.Errorf("the deadline has moved before %q: a node that forgot was counted", ran)
+			}
+			if r.Script == "renew" && slices.Contains(ran, "acquire") {
+				servers[2].After(nil) // this one counts
+			}
+		})
+		servers[2].Restart(false)
+		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
+		servers[2].After(nil)
+		mu.Lock()
+		if want := []string{"renew", "acquire", "renew"}; !slices.Equal(ran, want) {
+			t.Errorf("the node that restarted was sent %q, want %q", ran, want)
+		}
+		mu.Unlock()
+		if !lease.ValidUntil().After(deadline) {
+			t.Error("the lease was not renewed once the node counted again")
+		}
+		time.Sleep(2 * quorumlock.DefaultTTL)
+		locktest.Held(t, lease)
+		servers[3].Restart(true)
+		servers[4].Restart(true)
+		locktest.Unlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// twoRenewals is the time of two regular renewals, and of a handoff.
+const twoRenewals = 2*quorumlock.DefaultTTL/3 + 100*time.Millisecond
+
+// A node hands the lock over and its message is lost. It is renewed like the others, so it counts
+// like them: the lease outlives as many other nodes as any lease does.
+func TestANodeThatWasNotHeardToHandOverVotesAgainWithinTwoRenewals(t *testing.T) {
+	for _, tt := range []struct {
+		nodes, unheard int
+		after          time.Duration
+	}{
+		{3, 1, twoRenewals},
+		{3, 1, 10 * time.Minute},
+		{5, 1, twoRenewals},
+		{5, 2, twoRenewals},
+		{5, 2, 10 * time.Minute},
+	} {
+		locktest.Run(t, fmt.Sprintf("%d of %d unheard, %v later", tt.unheard, tt.nodes, tt.after), func(t *testing.T) {
+			first, servers := locktest.Client(t, tt.nodes)
+			second, paths := locktest.Another(t, servers)
+			holder := locktest.Lock(t, first.Mutex("x"))
+			locktest.Warm(t, second)
+			got := locktest.Waiter(t, second.Mutex("x"))
+			unheard, heard := paths[:tt.unheard], servers[tt.unheard:]
+			locktest.Each(unheard, func(p *embedded.Server) { p.LoseMessages(true) })
+			locktest.MustUnlock(t, holder)
+			lease := <-got
+			synctest.Wait()
+			locktest.Each(unheard, func(p *embedded.Server) { p.LoseMessages(false) })
+			survivesAMinority(t, first.Mutex("x"), lease, servers, heard[:tt.nodes/2], tt.after)
+		})
+	}
+}
+
+// survivesAMinority checks that a lease goes on when some nodes die later, and leaves nothing.
+func survivesAMinority(t *testing.T, other quorumlock.Locker, lease *quorumlock.Lease, servers, minority []*embedded.Server, after time.Duration) {
+	t.Helper()
+	time.Sleep(after)
+	locktest.Held(t, lease)
+	locktest.Kill(minority...)
+	died := time.Now()
+	select {
+	case <-lease.Context().Done():
+		t.Errorf("the lease was lost %v after %d of %d nodes had died, with all others healthy", time.Since(died), len(minority), len(servers))
+	case <-time.After(3 * quorumlock.DefaultTTL):
+		locktest.Refused(t, other)
+		locktest.MustUnlock(t, lease)
+	}
+	locktest.Restart(minority...)
+	time.Sleep(quorumlock.DefaultTTL)
+	locktest.Nothing(t, servers)
 }
 
 // One node restarts with the data of a second ago, when a former reader had the lock. The guard

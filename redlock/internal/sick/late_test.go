@@ -13,91 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
-	"github.com/quorumlock/quorumlock/redlock"
 )
-
-// A node frozen for longer than the TTL runs its socket buffers when it thaws. Two seconds later
-// the lock is free there, even if the node reads an old connection after a new one.
-func TestAThawedNodeHasTheLockForNobody(t *testing.T) {
-	const ttl = 20 * time.Second
-	kinds := []struct {
-		name   string
-		former func(c *redlock.Client) quorumlock.Locker // calls while the node is frozen
-		next   func(c *redlock.Client) quorumlock.Locker // calls after the thaw
-	}{
-		{"mutex", mutexOf, mutexOf},
-		{"writer", writerOf, readerOf},
-		{"reader", readerOf, writerOf},
-		{"semaphore", semaphoreOf, semaphoreOf},
-	}
-	for _, kind := range kinds {
-		for name, late := range map[string]time.Duration{"": 0, ", late": 300 * time.Millisecond} {
-			locktest.Run(t, kind.name+name, func(t *testing.T) {
-				c, servers := locktest.Client(t, 3, quorumlock.WithTTL(ttl))
-				other, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
-				locktest.Warm(t, c)
-				synctest.Wait() // all nodes are connected
-				servers[2].Kill()
-				servers[1].Stall()
-				before := servers[1].Ran()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				if _, err := kind.former(c).Lock(ctx); err == nil {
-					t.Fatal("granted without a quorum")
-				}
-				time.Sleep(2 * ttl)
-				servers[1].Before(func(r embedded.Run) {
-					if r.Script == "acquire" || r.Script == "share" || r.Script == "slot_acquire" {
-						time.Sleep(late)
-					}
-				})
-				servers[1].Resume()
-				time.Sleep(2 * time.Second)
-				servers[1].Before(nil)
-				if servers[1].Ran() == before {
-					t.Fatal("control: nothing was in the sockets of the node")
-				}
-				locktest.Unlock(t, locktest.TryLock(t, kind.next(other)))
-			})
-		}
-	}
-}
-
-// The same, if the lock was held and waited for when the node froze.
-func TestAThawedNodeHasNoWaiterThatHasGone(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		const ttl = 20 * time.Second
-		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(ttl))
-		waiting, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
-		other, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
-		held := locktest.Lock(t, c.Mutex("x"))
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		time.AfterFunc(time.Second, func() { // the waiter refreshes its entry after that
-			servers[2].Kill()
-			servers[1].Stall()
-		})
-		if _, err := waiting.Mutex("x").Lock(ctx); err == nil {
-			t.Fatal("two have the lock")
-		}
-		_ = held.Unlock(t.Context()) // one of three confirms
-		time.Sleep(2 * ttl)
-		servers[1].Resume()
-		time.Sleep(2 * time.Second)
-		locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
-		servers[2].Restart(true)
-		time.Sleep(2 * time.Second)
-		locktest.Nothing(t, servers)
-	})
-}
-
-func mutexOf(c *redlock.Client) quorumlock.Locker { return c.Mutex("x") }
-
-func writerOf(c *redlock.Client) quorumlock.Locker { return c.RWMutex("x") }
-
-func readerOf(c *redlock.Client) quorumlock.Locker { return c.RWMutex("x").RLocker() }
-
-func semaphoreOf(c *redlock.Client) quorumlock.Locker { return c.Semaphore("x", 1) }
 
 // An acquire and the release behind it go to a node in one pipeline. The node knows only the script
 // of the release, and runs it. The acquire must not run after that.
@@ -117,13 +33,9 @@ func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 			locktest.Each(unknowing, func(s *embedded.Server) {
 				s.FlushScripts()
 				n, err := s.Node()
-				if err != nil {
-					t.Fatal(err)
-				}
+				locktest.Must(t, err, "Node")
 				defer n.Close() //nolint:errcheck // nothing is on its way
-				if err := n.Client().ScriptLoad(t.Context(), wire.Release("", "", 0).Script.Source).Err(); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Must(t, n.Client().ScriptLoad(t.Context(), wire.Release("", "", 0).Script.Source).Err(), "ScriptLoad")
 				s.Delay(10 * time.Millisecond)
 			})
 			// Later requests go in one pipeline.
@@ -143,9 +55,7 @@ func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 			if servers[2].Ran("release") == released {
 				t.Error("control: the release has not run")
 			}
-			if n := servers[2].Ran("acquire") - acquired; n > 0 {
-				t.Errorf("the acquire ran %d times", n)
-			}
+			locktest.Equal(t, servers[2].Ran("acquire")-acquired, 0, "runs of the acquire")
 			locktest.NoLocks(t, servers)
 			locktest.Each(servers, func(s *embedded.Server) { s.Delay(0) })
 			locktest.Nothing(t, servers)
@@ -230,9 +140,7 @@ func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
 			}
 			locktest.Unlock(t, locktest.TryLock(t, c.Mutex("after")))
 			time.Sleep(quorumlock.DefaultTTL)
-			if up := of.Of(quorumlock.NodeUp); up != tt.down {
-				t.Errorf("%d nodes are said to be up again, want %d", up, tt.down)
-			}
+			locktest.Equal(t, of.Of(quorumlock.NodeUp), tt.down, "nodes are said to be up again")
 			locktest.Nothing(t, servers)
 		})
 	}

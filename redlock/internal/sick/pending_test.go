@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,9 +79,7 @@ func areFree(t *testing.T, servers []*embedded.Server, names ...string) {
 		}
 		begin := time.Now()
 		locktest.Unlock(t, locktest.Lock(t, c.Mutex(name)))
-		if took := time.Since(begin); took > 100*time.Millisecond {
-			t.Errorf("Lock took %v when nobody held the lock", took)
-		}
+		locktest.Took(t, begin, 0, 100*time.Millisecond, "Lock when nobody held the lock")
 	}
 }
 
@@ -98,9 +97,7 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 			locktest.MustUnlock(t, holder)
 			lease := <-got
 			time.Sleep(blip + time.Second + quorumlock.DefaultTTL/3) // with the next renewal
-			if n := locktest.Holds(servers, "x", lease.Owner()); n != 3 {
-				t.Errorf("%d of 3 nodes have the lock as its holder's, a renewal after all are back", n)
-			}
+			locktest.Equal(t, locktest.Holds(servers, "x", lease.Owner()), 3, "nodes that have the lock as its holder's, a renewal after all are back")
 			servers[1].Kill()
 			time.Sleep(2 * quorumlock.DefaultTTL)
 			locktest.Held(t, lease)
@@ -130,12 +127,8 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 				locktest.MustUnlock(t, l)
 			}
 			begin := time.Now()
-			if err := c.Close(); err != nil {
-				t.Error("Close:", err)
-			}
-			if took := time.Since(begin); took > time.Second {
-				t.Errorf("Close took %v", took)
-			}
+			locktest.OK(t, c.Close(), "Close")
+			locktest.Took(t, begin, 0, time.Second, "Close")
 			synctest.Wait() // for goroutines that are about to end
 			if left := locktest.AllGoroutines(); len(left) > 0 {
 				t.Errorf("Close returned, and goroutines are left:\n%s", strings.Join(left, "\n\n"))
@@ -143,9 +136,7 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 			time.Sleep(blip)
 			before := servers[0].Ran()
 			time.Sleep(quorumlock.DefaultTTL)
-			if n := servers[0].Ran() - before; n > 0 {
-				t.Errorf("%d scripts were sent after Close", n)
-			}
+			locktest.Equal(t, servers[0].Ran()-before, 0, "scripts were sent after Close")
 			locktest.NoLocks(t, servers)
 		})
 	}
@@ -170,9 +161,7 @@ func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 				locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
 				time.Sleep(time.Second)
 			}
-			if n := servers[0].Ran("release") - before - 20; n > 0 {
-				t.Errorf("what the node refused was sent %d times more", n)
-			}
+			locktest.Equal(t, servers[0].Ran("release")-before-20, 0, "repetitions of a refused release")
 		})
 	}
 }
@@ -191,19 +180,10 @@ func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 				tt.begin(paths[0])
 				locktest.MustUnlock(t, lease)
 			}
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				if err := c.Shutdown(t.Context()); err != nil {
-					t.Error("Shutdown:", err)
-				}
-			})
+			shutdown := locktest.Go(func() error { return c.Shutdown(t.Context()) })
 			time.Sleep(70 * time.Millisecond)
-			wg.Go(func() {
-				if err := c.Close(); err != nil {
-					t.Error("Close:", err)
-				}
-			})
-			wg.Wait()
+			locktest.OK(t, c.Close(), "Close")
+			locktest.OK(t, <-shutdown, "Shutdown")
 			if left := locktest.AllGoroutines(); len(left) > 0 {
 				t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
 			}
@@ -340,4 +320,222 @@ func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 		areFree(t, servers, names...)
 		locktest.Nothing(t, servers)
 	})
+}
+
+type cut struct {
+	name     string
+	cut, end func(s *embedded.Server)
+}
+
+// cuts are the ways in which a node can be out of reach, each with its end.
+var cuts = []cut{
+	{"killed", (*embedded.Server).Kill, func(s *embedded.Server) { s.Restart(true) }},
+	{"frozen", (*embedded.Server).Stall, (*embedded.Server).Resume},
+	{"requests lost", (*embedded.Server).Lose, (*embedded.Server).Resume},
+	{"way back cut", (*embedded.Server).Mute, (*embedded.Server).Resume},
+}
+
+func TestMajorityCutOffTryLockNamesTheNodesAndLockWaits(t *testing.T) {
+	for _, tt := range cuts {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 5)
+			locktest.Warm(t, c)
+			locktest.Each(servers[:3], tt.cut)
+			start := time.Now()
+			_, err := c.Mutex("x").TryLock(t.Context())
+			locktest.Took(t, start, 0, 600*time.Millisecond, "TryLock")
+			q, ok := errors.AsType[*quorumlock.QuorumError](err)
+			if !ok || errors.Is(err, quorumlock.ErrHeld) {
+				t.Fatalf("TryLock: %v, want a QuorumError", err)
+			}
+			if q.Granted > 2 || q.Needed != 3 || len(q.Nodes) != 3 {
+				t.Errorf("TryLock: %v, want 2 at most of 3 granted, and 3 nodes named", err)
+			}
+			for i, n := range q.Nodes {
+				if n.Node != servers[i].Name || n.Err == nil || !strings.Contains(err.Error(), n.Node) {
+					t.Errorf("node error %d is %v, want that of %s", i, n, servers[i].Name)
+				}
+			}
+
+			waited := locktest.Within(t, time.Second)
+			_, err = c.Mutex("x").Lock(waited)
+			if _, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Lock: %v, want DeadlineExceeded joined with a QuorumError", err)
+			}
+			const outage = 2 * time.Second
+			time.AfterFunc(outage, func() { locktest.Each(servers[:3], tt.end) })
+			start = time.Now()
+			lease := locktest.Lock(t, c.Mutex("x"))
+			locktest.Took(t, start, outage, outage+quorumlock.DefaultTTL+time.Second, "Lock")
+			locktest.Unlock(t, lease)
+			time.Sleep(quorumlock.DefaultTTL)
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// "One slow or dead node costs nothing while a quorum of the others answers": in fake time,
+// exactly.
+func TestOneNodeSlowCostsNothing(t *testing.T) {
+	times := func(t *testing.T, slow func(s *embedded.Server)) (took [3]time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			c, servers := locktest.Client(t, 5)
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+			locktest.Warm(t, c)
+			time.Sleep(time.Second)
+			slow(servers[2])
+			for range 4 {
+				var lease *quorumlock.Lease
+				for i, call := range []func(){
+					func() { lease = locktest.MustLock(t, c.Mutex("x")) },
+					func() { locktest.Must(t, lease.Extend(t.Context()), "Extend") },
+					func() { locktest.Must(t, lease.Unlock(t.Context()), "Unlock") },
+				} {
+					start := time.Now()
+					call()
+					took[i] += time.Since(start)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			servers[2].Resume()
+			time.Sleep(quorumlock.DefaultTTL)
+		})
+		return took
+	}
+	t.Parallel()
+	healthy := times(t, func(*embedded.Server) {})
+	if healthy[0] == 0 {
+		t.Fatal("the nodes take no time: this test shows nothing")
+	}
+	slow := func(by time.Duration) func(s *embedded.Server) { return func(s *embedded.Server) { s.Delay(by) } }
+	for _, tt := range append(slices.Clone(cuts), cut{"slow", slow(100 * time.Millisecond), nil}, cut{"very slow", slow(10 * time.Second), nil}) {
+		t.Run(tt.name, func(t *testing.T) {
+			locktest.Equal(t, times(t, tt.cut), healthy, "four times Lock, Extend and Unlock with one node %s", tt.name)
+		})
+	}
+}
+
+// With a dead or a slow minority, the waiter still learns that the lock is held, and sends no node
+// more requests than with healthy nodes.
+func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
+	const waits = 12 * time.Second
+	scripts := func(t *testing.T, slow func(s *embedded.Server)) (ran int) {
+		synctest.Test(t, func(t *testing.T) {
+			c, servers := locktest.Client(t, 3)
+			locktest.MustLock(t, c.Mutex("x"))
+			log, logger := locktest.Logger()
+			var told []quorumlock.Step
+			observer := locktest.Observer(func(e quorumlock.Event) {
+				if e.Kind == quorumlock.Refused {
+					told = e.Steps
+				}
+			})
+			waiter, paths := locktest.Another(t, servers, logger, quorumlock.WithObserver(observer))
+			slow(paths[0])
+			paths[1].Delay(time.Millisecond)
+			paths[2].Delay(2 * time.Millisecond)
+			before := servers[1].Ran("acquire")
+			ctx := locktest.Within(t, waits)
+			_, err := waiter.Mutex("x").Lock(ctx)
+			ran = servers[1].Ran("acquire") - before
+			if _, few := errors.AsType[*quorumlock.QuorumError](err); few || !errors.Is(err, quorumlock.ErrHeld) {
+				t.Errorf("Lock: %v, want ErrHeld and no QuorumError", err)
+			}
+			if lines := log.Lines("no quorum"); len(lines) > 0 {
+				t.Errorf("the log has %q", lines[0])
+			}
+			for _, s := range told {
+				if _, few := errors.AsType[*quorumlock.QuorumError](s.Err); few {
+					t.Errorf("the Observer learns of %v", s.Err)
+				}
+			}
+		})
+		return ran
+	}
+	t.Parallel()
+	well := scripts(t, func(*embedded.Server) {})
+	for _, tt := range cuts {
+		t.Run(tt.name, func(t *testing.T) {
+			if ran := scripts(t, tt.cut); 10*ran > 11*well {
+				t.Errorf("a healthy node ran %d scripts in %v, and %d while all were well", ran, waits, well)
+			}
+		})
+	}
+}
+
+// Two of three nodes do not answer, so the third cannot prove that the lock is held. A caller that
+// skips its job if the lock is held must not skip it now.
+func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
+	for _, tt := range cuts {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 3)
+			locktest.MustLock(t, c.Mutex("x"))
+			other, _ := locktest.Another(t, servers, quorumlock.WithWait(time.Second))
+			locktest.Warm(t, other)
+			locktest.Each(servers[1:], tt.cut)
+			for name, call := range map[string]func(context.Context) (*quorumlock.Lease, error){"Lock": other.Mutex("x").Lock, "TryLock": other.Mutex("x").TryLock} {
+				_, err := call(t.Context())
+				if q, few := errors.AsType[*quorumlock.QuorumError](err); !few || errors.Is(err, quorumlock.ErrHeld) || len(q.Nodes) != 2 {
+					t.Errorf("%s: %v, want a QuorumError of 2 nodes, and not ErrHeld", name, err)
+				}
+			}
+			ran, err := quorumlock.Once(t.Context(), other.Mutex("x"), time.Second, func(context.Context) error { return nil })
+			if ran || err == nil {
+				t.Errorf("Once: %v, %v, want an error", ran, err)
+			}
+			locktest.Each(servers[1:], tt.end)
+		})
+	}
+}
+
+// A minority that is cut off costs holders and new callers nothing. An outage that ends before the
+// deadline costs no lease. A loss is reported at the deadline, not earlier: an unreachable node
+// revokes nothing.
+func TestWhatACutOffNodeCosts(t *testing.T) {
+	refuse := func(with string) func(s *embedded.Server) { return func(s *embedded.Server) { s.Redis.SetError(with) } }
+	for _, tt := range append(slices.Clone(cuts), cut{"refuses", refuse("OOM command not allowed when used memory > 'maxmemory'."), refuse("")}) {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 5)
+			other, _ := locktest.Another(t, servers)
+			locktest.Warm(t, c)
+			locktest.Warm(t, other)
+			early := locktest.Lock(t, c.Mutex("early"))
+			locktest.Each(servers[:2], tt.cut)
+			atOnce := func(what string, do func()) {
+				t.Helper()
+				began := time.Now()
+				do()
+				locktest.Took(t, began, 0, 0, "%s", what)
+			}
+			var lease *quorumlock.Lease
+			atOnce("TryLock", func() { lease = locktest.TryLock(t, c.Mutex("x")) })
+			time.Sleep(2 * quorumlock.DefaultTTL)
+			locktest.Held(t, early)
+			locktest.Refused(t, other.Mutex("x"))
+			atOnce("Extend", func() { locktest.OK(t, lease.Extend(t.Context()), "Extend") })
+			atOnce("Unlock", func() { locktest.Unlock(t, lease) })
+			locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
+			locktest.Each(servers[:2], tt.end)
+
+			for range 5 {
+				locktest.Each(servers, tt.cut)
+				time.Sleep(quorumlock.DefaultTTL / 2)
+				locktest.Each(servers, tt.end)
+				time.Sleep(quorumlock.DefaultTTL / 2)
+			}
+			locktest.Held(t, early)
+
+			locktest.Each(servers[1:4], tt.cut)
+			time.Sleep(quorumlock.DefaultTTL / 20)
+			deadline := early.ValidUntil()
+			locktest.Lost(t, early, time.Minute)
+			if now := time.Now(); !now.Equal(deadline) || !now.Equal(early.ValidUntil()) {
+				t.Errorf("told %v after the deadline", now.Sub(deadline))
+			}
+			locktest.Is(t, early.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
+			locktest.Each(servers[1:4], tt.end)
+			time.Sleep(quorumlock.DefaultTTL)
+			locktest.Nothing(t, servers)
+		})
+	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
+func TestMain(m *testing.M) { locktest.Main(m) }
+
 const (
 	day  = 24 * time.Hour
 	year = 365 * day
@@ -44,9 +46,7 @@ var kinds = map[string]func(t *testing.T, servers []*embedded.Server, ahead time
 		if err != nil || !a.Granted {
 			t.Fatalf("Acquire: %+v, %v", a, err)
 		}
-		if _, err := nodes[0].Release(t.Context(), "x", "somebody:1", 1); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, locktest.Err(nodes[0].Release(t.Context(), "x", "somebody:1", 1)), "Release")
 		return a.Token
 	},
 }
@@ -139,9 +139,7 @@ func TestAWildClientThatHandsOverAndRenewsPushesNoTokensUp(t *testing.T) {
 			if next == nil {
 				t.FailNow()
 			}
-			if next.Token() <= holder.Token() {
-				t.Errorf("token %d after %d", next.Token(), holder.Token())
-			}
+			locktest.Rises(t, holder, next)
 			holder = next
 			locktest.Near(t, fmt.Sprint("holder ", i+2), holder.Token())
 		}
@@ -196,9 +194,7 @@ func TestAnUncontendedLockCostsOneScriptANodeWhateverTheClocks(t *testing.T) {
 						before[i] = p.Ran()
 					}
 					lease, err := lock(t.Context())
-					if err != nil {
-						t.Fatalf("%s: %v", what, err)
-					}
+					locktest.Must(t, err, "%s", what)
 					synctest.Wait()
 					for i, p := range paths {
 						if ran := p.Ran() - before[i]; ran != 1 {
@@ -226,16 +222,12 @@ func TestAnExhaustedCounterSpoilsNoOtherLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		for _, s := range servers {
-			if err := s.Redis.Set(wire.TokenKey("bad"), "9007199254740990"); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, s.Redis.Set(wire.TokenKey("bad"), "9007199254740990"), "Set")
 		}
 		l := locktest.MustLock(t, c.Mutex("bad"))
 		locktest.MustUnlock(t, l)
 		_, err := c.Mutex("payments").TryLock(t.Context())
-		if err != nil {
-			t.Errorf("another lock altogether: %v", err)
-		}
+		locktest.OK(t, err, "another lock altogether")
 	})
 }
 
@@ -267,6 +259,48 @@ func TestTokensOfASlotRiseAfterAnIdleDay(t *testing.T) {
 			}
 			leave(first)
 			leave(b)
+		})
+	}
+}
+
+// When the nodes' counters differ, a quorum is raised to the highest token before a caller gets it.
+func TestTokenIsThatOfAQuorumBeforeTheLeaseBegins(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		counters [5]int // how far ahead of the clock; 0: no counter
+		quorum   int
+	}{
+		{"all apart", [5]int{10, 20, 30, 40, 50}, 3},
+		{"all apart, four needed", [5]int{10, 20, 30, 40, 50}, 4},
+		{"one ahead", [5]int{10, 10, 10, 10, 90}, 3},
+		{"one ahead of none", [5]int{0, 0, 0, 0, 90}, 3},
+		{"two ahead", [5]int{10, 10, 10, 90, 90}, 3},
+		{"equal", [5]int{70, 70, 70, 70, 70}, 3},
+		{"all, of all", [5]int{10, 20, 30, 40, 50}, 5},
+	} {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(tt.quorum))
+			tokens := make([]uint64, 5)
+			for i, n := range tt.counters {
+				if n > 0 {
+					tokens[i] = locktest.Ahead(n)
+				}
+			}
+			locktest.SetCounters(t, servers, "x", tokens...)
+			lease := locktest.TryLock(t, c.Mutex("x"))
+			if n := locktest.AtLeast(t, servers, "x", lease.Token()); n < tt.quorum {
+				t.Errorf("%d nodes count on from the token, want %d", n, tt.quorum)
+			}
+			locktest.Unlock(t, lease)
+
+			// Whichever nodes the next holder gets, its token is higher.
+			for i := range servers[:5-tt.quorum] {
+				servers[4-i].Kill()
+			}
+			other, _ := locktest.Another(t, servers, quorumlock.WithQuorum(tt.quorum))
+			next := locktest.TryLock(t, other.Mutex("x"))
+			locktest.Rises(t, lease, next)
+			locktest.Unlock(t, next)
 		})
 	}
 }
