@@ -8,10 +8,10 @@ import (
 
 const (
 	// betweenTries is the pause of a TryLock in which contenders yield. After eagerTries attempts
-	// it doubles with each, up to maxDoublings times: by then, most likely a node is down.
-	betweenTries = time.Millisecond
-	eagerTries   = 4
-	maxDoublings = 3
+	// it doubles with each, up to maxTryDoublings times: by then, most likely a node is down.
+	betweenTries    = time.Millisecond
+	eagerTries      = 4
+	maxTryDoublings = 3
 
 	// maxTries limits the attempts of a TryLock after a NodeTimeout. Few attempts at distant nodes
 	// fit into one. A contender that gives up before the others yield leaves the lock to nobody.
