@@ -77,6 +77,7 @@ type holder struct {
 	valid    time.Time // the end of the lease, at the last look
 	deadline int64     // the same on the clock of bootTime
 	lostAt   int64     // the time of the loss; 0 before
+	stopped  bool      // a signal that ends commands has come
 }
 
 // hold runs a command until it and all its descendants have ended. Without renewals, hold ends them
@@ -205,6 +206,7 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 				return h.ending(*r.Done), nil
 			}
 		case one := <-s.came:
+			h.stopped = h.stopped || one != syscall.SIGUSR1 && one != syscall.SIGUSR2
 			if one == syscall.SIGHUP && h.foreground && hangsUp() {
 				continue
 			}
@@ -297,7 +299,7 @@ func (h *holder) ending(r result) ending {
 	if cause, ok := errors.AsType[*quorumlock.LostError](context.Cause(h.lease.Context())); ok && lost {
 		why = errorText(cause)
 	}
-	return ending{started: true, status: r.Status, lost: lost, why: why, spare: time.Duration(h.deadline - r.Dead), left: r.Left}
+	return ending{started: true, status: r.Status, stopped: h.stopped, lost: lost, why: why, spare: time.Duration(h.deadline - r.Dead), left: r.Left}
 }
 
 // failedToRun is the error for a command that the watchdog failed to run.

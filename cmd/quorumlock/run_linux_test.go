@@ -388,6 +388,34 @@ func TestRunDoesNotPassOnWhatTheCommandGetsItself(t *testing.T) {
 	}
 }
 
+// A command that is told to stop may have done half of its work, though its status is 0.
+func TestRunFreesAPeriodicLockIfItsCommandIsToldToStop(t *testing.T) {
+	t.Parallel()
+	_, nodes := startServers(t, 1)
+	for name, test := range map[string]struct {
+		signal syscall.Signal
+		again  int // the status of the next run
+	}{"TERM": {syscall.SIGTERM, 0}, "USR1": {syscall.SIGUSR1, exitNotAcquired}} {
+		t.Run(name, func(t *testing.T) {
+			ready := filepath.Join(t.TempDir(), "ready")
+			first := command(nodes, "run", name, "--every", "1h", "--release-on-failure", "--", "sh", "-c", "trap 'exit 0' "+name+"; touch "+ready+"; while :; do sleep 0.02; done")
+			if err := first.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the command runs", func() bool { _, err := os.Stat(ready); return err == nil })
+			_ = first.Process.Signal(test.signal)
+			if err := first.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			next := command(nodes, "run", name, "--every", "1h", "--try", "--", "true")
+			_ = next.Run()
+			if got := next.ProcessState.ExitCode(); got != test.again {
+				t.Errorf("the next run has status %d, want %d", got, test.again)
+			}
+		})
+	}
+}
+
 func TestRunInterruptedWhileItWaitsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	servers, nodes := startServers(t, 3)
