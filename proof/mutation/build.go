@@ -56,7 +56,7 @@ func build(t testing.TB, pkg string, files map[string]string) (bin string, err e
 		t.Fatal(err)
 	}
 	bin = filepath.Join(dir, "simulation.test")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-gcflags=-e", "-overlay", file, "-o", bin, "./"+pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-gcflags=github.com/quorumlock/quorumlock/...=-e", "-overlay", file, "-o", bin, "./"+pkg)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

@@ -157,14 +157,14 @@ func lists(f *ast.FuncDecl) (all []ast.Stmt) {
 			list = n.List
 		case *ast.CaseClause:
 			list = n.Body
+		case *ast.CommClause:
+			list = n.Body
 		}
 		for _, s := range list {
 			switch s := s.(type) {
 			case *ast.DeclStmt, *ast.EmptyStmt:
 				continue
-			case *ast.BlockStmt:
-				continue
-			case *ast.CaseClause:
+			case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause:
 				continue
 			case *ast.AssignStmt:
 				if s.Tok == token.DEFINE {
