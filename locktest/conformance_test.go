@@ -114,93 +114,77 @@ func wear(change func(*worn)) broken {
 
 // brokenLockers break one promise each; the value is a check that must find it.
 var brokenLockers = map[string]struct {
-	make  func() broken
+	is    broken
 	check string
 }{
-	"tokens stand still": {func() broken { return wear(func(w *worn) { w.token = func(uint64) uint64 { return 7 } }) }, "tokens rise"},
-	"tokens fall":        {func() broken { return wear(func(w *worn) { w.token = func(n uint64) uint64 { return 1000 - n } }) }, "tokens rise"},
-	"Unlock does nothing when ctx is done": {func() broken {
-		return wear(func(w *worn) {
-			w.leave = func(l *quorumlock.Lease, ctx context.Context, keep time.Duration) error {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				return l.UnlockAfter(ctx, keep)
+	"tokens stand still": {wear(func(w *worn) { w.token = func(uint64) uint64 { return 7 } }), "tokens rise"},
+	"tokens fall":        {wear(func(w *worn) { w.token = func(n uint64) uint64 { return 1000 - n } }), "tokens rise"},
+	"Unlock does nothing when ctx is done": {wear(func(w *worn) {
+		w.leave = func(l *quorumlock.Lease, ctx context.Context, keep time.Duration) error {
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
-		})
-	}, "Unlock releases though"},
-	"UnlockAfter keeps nothing": {func() broken {
-		return wear(func(w *worn) {
-			w.leave = func(l *quorumlock.Lease, ctx context.Context, _ time.Duration) error { return l.Unlock(ctx) }
-		})
-	}, "UnlockAfter keeps"},
-	"a lock for each call": {func() broken {
-		return broken{
-			lock: func(ctx context.Context, _ *locktest.Locker) (*quorumlock.Lease, error) {
-				return locktest.New("x").Lock(ctx)
-			},
-			try: func(ctx context.Context, _ *locktest.Locker) (*quorumlock.Lease, error) {
-				return locktest.New("x").TryLock(ctx)
-			},
+			return l.UnlockAfter(ctx, keep)
 		}
+	}), "Unlock releases though"},
+	"UnlockAfter keeps nothing": {wear(func(w *worn) {
+		w.leave = func(l *quorumlock.Lease, ctx context.Context, _ time.Duration) error { return l.Unlock(ctx) }
+	}), "UnlockAfter keeps"},
+	"a lock for each call": {broken{
+		lock: func(ctx context.Context, _ *locktest.Locker) (*quorumlock.Lease, error) {
+			return locktest.New("x").Lock(ctx)
+		},
+		try: func(ctx context.Context, _ *locktest.Locker) (*quorumlock.Lease, error) {
+			return locktest.New("x").TryLock(ctx)
+		},
 	}, "one holder at a time"},
-	"Lock does not wait": {func() broken {
-		return broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) { return l.TryLock(ctx) }}
-	}, "Lock waits"},
-	"TryLock waits": {func() broken {
-		return broken{try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			if ctx == nil || ctx.Err() != nil {
-				return l.TryLock(ctx)
+	"Lock does not wait": {broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) { return l.TryLock(ctx) }}, "Lock waits"},
+	"TryLock waits": {broken{try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+		if ctx == nil || ctx.Err() != nil {
+			return l.TryLock(ctx)
+		}
+		start := time.Now()
+		for time.Since(start) < time.Second {
+			if lease, err := l.TryLock(ctx); err == nil {
+				return lease, nil
 			}
-			start := time.Now()
-			for time.Since(start) < time.Second {
-				if lease, err := l.TryLock(ctx); err == nil {
-					return lease, nil
-				}
-				time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
+		}
+		return nil, context.DeadlineExceeded
+	}}, "a held lock is refused"},
+	"Lock polls": {broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+		if ctx == nil {
+			return l.Lock(ctx)
+		}
+		for n := time.Duration(17); ; n = n*7%13 + 1 {
+			if lease, err := l.TryLock(ctx); err == nil || ctx.Err() != nil {
+				return lease, err
 			}
-			return nil, context.DeadlineExceeded
-		}}
-	}, "a held lock is refused"},
-	"Lock polls": {func() broken {
-		return broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			if ctx == nil {
-				return l.Lock(ctx)
+			time.Sleep(n * time.Millisecond)
+		}
+	}}, "waiters are served in the order"},
+	"leases of no parent": {broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+		if ctx == nil {
+			return l.Lock(ctx)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		for {
+			if lease, err := l.TryLock(context.WithoutCancel(ctx)); err == nil {
+				return lease, nil
+			} else if ctx.Err() != nil {
+				return nil, errors.Join(ctx.Err(), err)
 			}
-			for n := time.Duration(17); ; n = n*7%13 + 1 {
-				if lease, err := l.TryLock(ctx); err == nil || ctx.Err() != nil {
-					return lease, err
-				}
-				time.Sleep(n * time.Millisecond)
-			}
-		}}
-	}, "waiters are served in the order"},
-	"leases of no parent": {func() broken {
-		return broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			if ctx == nil {
-				return l.Lock(ctx)
-			}
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			for {
-				if lease, err := l.TryLock(context.WithoutCancel(ctx)); err == nil {
-					return lease, nil
-				} else if ctx.Err() != nil {
-					return nil, errors.Join(ctx.Err(), err)
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-		}}
-	}, "the context of a lease ends"},
-	"no re-entry": {func() broken {
-		return broken{try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			if ctx == nil || ctx.Err() != nil {
-				return l.TryLock(ctx)
-			}
-			return l.TryLock(context.Background())
-		}}
-	}, "the context of a lease enters"},
+			time.Sleep(10 * time.Millisecond)
+		}
+	}}, "the context of a lease ends"},
+	"no re-entry": {broken{try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+		if ctx == nil || ctx.Err() != nil {
+			return l.TryLock(ctx)
+		}
+		return l.TryLock(context.Background())
+	}}, "the context of a lease enters"},
 }
 
 // TestConformanceOfABrokenLocker runs the checks on a broken Locker in a process of its own if the
@@ -211,7 +195,7 @@ func TestConformanceOfABrokenLocker(t *testing.T) {
 		return // it is a role, and not a test: TestConformanceFindsBrokenLockers plays it
 	}
 	locktest.Conformance{Bubble: true, New: func(*testing.T) (a, b quorumlock.Locker) {
-		l := brokenLockers[name].make()
+		l := brokenLockers[name].is
 		l.Locker = locktest.New("x")
 		return &l, &l
 	}}.Run(t)
