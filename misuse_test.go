@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -138,8 +139,8 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"multilock.New with a bad member":       internaltest.Err(multilock.New([]quorumlock.Locker{c.Mutex("")})),
 		"multilock.New with a member twice":     internaltest.Err(multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("x")})),
 		"multilock.New with a guarded member":   internaltest.Err(multilock.New([]quorumlock.Locker{c.Mutex("x", quorumlock.WithRestartGuard(time.Hour))})),
-		"multilock.New with too many members":   internaltest.Err(multilock.New(many(multilock.MaxMembers+1, func(i int) string { return time.Duration(i).String() }))),
-		"multilock.New with too long names":     internaltest.Err(multilock.New(many(2*multilock.MaxNameBytes/1000, func(i int) string { return time.Duration(i).String() + long[:1000] }))),
+		"multilock.New with too many members":   internaltest.Err(multilock.New(many(multilock.MaxMembers+1, func(i int) string { return fmt.Sprint(i) }))),
+		"multilock.New with too long names":     internaltest.Err(multilock.New(many(2*multilock.MaxNameBytes/1000, func(i int) string { return fmt.Sprint(i) + long[:1000] }))),
 		"multilock.New with differing clients":  internaltest.Err(multilock.New([]quorumlock.Locker{c.Mutex("x"), client(quorumlock.WithTTL(time.Minute)).Mutex("y")})),
 		"multilock.New with a quorum":           all(quorumlock.WithQuorum(2)),
 		"multilock.New with a prefix":           all(quorumlock.WithPrefix("x")),
