@@ -17,11 +17,11 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// tried runs a subtest with two clients of three servers, and checks that it leaves nothing at them.
+// tried runs a subtest with two clients of five servers, and checks that it leaves nothing at them.
 func tried(t *testing.T, name string, f func(t *testing.T, c, other *redlock.Client, servers []*embedded.Server)) {
 	t.Helper()
 	locktest.Run(t, name, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+		c, servers := locktest.Client(t, 5)
 		other, _ := locktest.Another(t, servers)
 		f(t, c, other, servers)
 		locktest.Nothing(t, servers)
@@ -44,7 +44,7 @@ func TestMembersAreLockedAsOne(t *testing.T) {
 		lease := locktest.Lock(t, both)
 		for _, name := range []string{a, b} {
 			locktest.Refused(t, other.Mutex(name))
-			locktest.Equal(t, locktest.Holds(servers, name, lease.Owner()), 3, "nodes that have %q", name)
+			locktest.Equal(t, locktest.Holds(servers, name, lease.Owner()), 5, "nodes that have %q", name)
 		}
 		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
