@@ -1,7 +1,7 @@
 package quorumlock_test
 
 import (
-	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"strings"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 const (
@@ -44,11 +45,7 @@ func TestValidityIsTTLLessElapsedLessDrift(t *testing.T) {
 		{"no overflow below", quorumlock.Drift{Floor: longest}, shortest, longest, shortest},
 		{"no overflow of a negative elapsed", none, longest, shortest, longest},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.drift.Validity(tt.ttl, tt.elapsed); got != tt.want {
-				t.Errorf("%+v.Validity(%v, %v) = %v, want %v", tt.drift, tt.ttl, tt.elapsed, got, tt.want)
-			}
-		})
+		locktest.Equal(t, tt.drift.Validity(tt.ttl, tt.elapsed), tt.want, "%s: %+v.Validity(%v, %v)", tt.name, tt.drift, tt.ttl, tt.elapsed)
 	}
 }
 
@@ -73,26 +70,20 @@ func TestValidateRejectsWhatCannotWorkAndSaysWhatWould(t *testing.T) {
 		{"negative floor", quorumlock.Drift{Floor: -1}, "Floor"},
 		{"the lowest floor", quorumlock.Drift{Floor: shortest}, "Floor"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			err := tt.drift.Validate()
-			if tt.wrong == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
-				return
+		err := tt.drift.Validate()
+		if tt.wrong == "" {
+			locktest.OK(t, err, "%s", tt.name)
+			continue
+		}
+		locktest.Is(t, err, quorumlock.ErrMisuse, "%s", tt.name)
+		for _, want := range []string{"quorumlock: ", "Drift." + tt.wrong, "such as"} {
+			if !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("%s: %q does not say %q", tt.name, err, want)
 			}
-			if !errors.Is(err, quorumlock.ErrMisuse) {
-				t.Fatalf("%v, want ErrMisuse", err)
-			}
-			for _, want := range []string{"quorumlock: ", "Drift." + tt.wrong, "such as"} {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
-				}
-			}
-			if left := tt.drift.Validity(time.Hour, 0); left > 0 {
-				t.Errorf("it leaves a validity of %v all the same", left)
-			}
-		})
+		}
+		if left := tt.drift.Validity(time.Hour, 0); left > 0 {
+			t.Errorf("%s: it leaves a validity of %v all the same", tt.name, left)
+		}
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 var (
@@ -38,26 +40,33 @@ func TestErrorsSayWhatIsKnownAndNothingElse(t *testing.T) {
 		`quorumlock: the lease of the lock "x" was lost: it was not renewed in time: node 10.0.0.1:6379: context deadline exceeded; node 10.0.0.2:6379: read: EOF`: lost(quorumlock.LostError{
 			Name: "x", Reason: "it was not renewed in time", Nodes: []*quorumlock.NodeError{timedOut, cutOff}}),
 	} {
-		if got := err.Error(); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
+		locktest.Equal(t, err.Error(), want, "the text")
+	}
+}
+
+// only checks that err is all of these, and none of the other errors of the library.
+func only(t *testing.T, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		locktest.Is(t, err, w, "errors.Is")
+	}
+	for _, other := range append(sentinels, context.Canceled) {
+		if errors.Is(err, other) && !slices.Contains(want, other) {
+			t.Errorf("%v is %v", err, other)
 		}
 	}
+}
+
+var sentinels = []error{
+	quorumlock.ErrHeld, quorumlock.ErrLost, quorumlock.ErrNotHeld, quorumlock.ErrQuarantined, quorumlock.ErrNotALock,
+	quorumlock.ErrClosed, quorumlock.ErrNilContext, quorumlock.ErrNoQuorum, quorumlock.ErrTooLate,
 }
 
 func TestErrorsUnwrapToNodesAndCauses(t *testing.T) {
 	quorum := &quorumlock.QuorumError{Granted: 2, Needed: 3, Nodes: []*quorumlock.NodeError{timedOut, cutOff}}
 	wrapped := errors.Join(quorumlock.ErrHeld, fmt.Errorf("lock the invoice: %w", quorum))
 
-	for _, cause := range []error{context.DeadlineExceeded, io.EOF, timedOut, cutOff, quorum, quorumlock.ErrHeld, quorumlock.ErrNoQuorum} {
-		if !errors.Is(wrapped, cause) {
-			t.Errorf("it is not %v", cause)
-		}
-	}
-	for _, other := range []error{quorumlock.ErrLost, quorumlock.ErrNotHeld, quorumlock.ErrClosed, context.Canceled} {
-		if errors.Is(wrapped, other) {
-			t.Errorf("it is %v", other)
-		}
-	}
+	only(t, wrapped, context.DeadlineExceeded, io.EOF, timedOut, cutOff, quorum, quorumlock.ErrHeld, quorumlock.ErrNoQuorum)
 	if e, ok := errors.AsType[*quorumlock.QuorumError](wrapped); !ok || e != quorum {
 		t.Errorf("as a *QuorumError it is %v", e)
 	}
@@ -67,21 +76,26 @@ func TestErrorsUnwrapToNodesAndCauses(t *testing.T) {
 	if errs := (&quorumlock.QuorumError{}).Unwrap(); len(errs) != 0 {
 		t.Errorf("without nodes it unwraps to %v", errs)
 	}
+
+	held := &quorumlock.HeldError{Name: "x", Holder: labelled, TTL: time.Second, Position: 2}
+	err := errors.Join(context.DeadlineExceeded, fmt.Errorf("charge the card: %w", held))
+	only(t, err, quorumlock.ErrHeld, context.DeadlineExceeded)
+	if e, ok := errors.AsType[*quorumlock.HeldError](err); !ok || *e != *held {
+		t.Errorf("as a *HeldError it is %+v", e)
+	}
+
+	lost := &quorumlock.LostError{Name: "x", Nodes: []*quorumlock.NodeError{timedOut, cutOff}}
+	err = fmt.Errorf("charge the card: %w", lost)
+	only(t, err, quorumlock.ErrLost, timedOut, cutOff)
+	if e, ok := errors.AsType[*quorumlock.LostError](err); !ok || e != lost {
+		t.Errorf("as a *LostError it is %v", e)
+	}
+	only(t, &quorumlock.LostError{}, quorumlock.ErrLost)
 }
 
 func TestSentinelsAreDistinctAndPrefixed(t *testing.T) {
-	sentinels := []error{
-		quorumlock.ErrHeld, quorumlock.ErrLost, quorumlock.ErrNotHeld, quorumlock.ErrQuarantined, quorumlock.ErrNotALock,
-		quorumlock.ErrClosed, quorumlock.ErrNilContext, quorumlock.ErrNoQuorum, quorumlock.ErrTooLate,
-	}
-	for i, a := range sentinels {
-		if !strings.HasPrefix(a.Error(), "quorumlock: ") {
-			t.Errorf("%q has no prefix", a)
-		}
-		for j, b := range sentinels {
-			if errors.Is(a, b) != (i == j) {
-				t.Errorf("is %q %q?", a, b)
-			}
-		}
+	for _, s := range sentinels {
+		locktest.Equal(t, strings.HasPrefix(s.Error(), "quorumlock: "), true, "%q has the prefix", s)
+		only(t, s, s)
 	}
 }

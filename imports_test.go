@@ -1,11 +1,15 @@
 package quorumlock_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 // The packages in a program that imports the library: go-redis, its dependencies, and x/sync.
@@ -25,9 +29,7 @@ func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
 	}
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v", cmd, err)
-	}
+	locktest.Must(t, err, "%s", cmd)
 	modules := strings.Fields(string(out))
 	slices.Sort(modules)
 	modules = slices.Compact(modules)
@@ -56,4 +58,24 @@ func TestEveryExampleIsShortAndHasATest(t *testing.T) {
 			t.Errorf("%s has %d lines, want at most 40", e, n)
 		}
 	}
+}
+
+// maxReadme is the maximum number of words in README.md, with its code and tables. A word has a
+// letter or a digit.
+const maxReadme = 900
+
+func TestDocsReadmeIsShort(t *testing.T) {
+	words := slices.DeleteFunc(strings.Fields(readDoc(t, "README.md")), func(w string) bool {
+		return !strings.ContainsFunc(w, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+	})
+	if n := len(words); n > maxReadme {
+		t.Errorf("README.md has %d words, want at most %d: move something to docs/", n, maxReadme)
+	}
+}
+
+func readDoc(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	locktest.Must(t, err, "ReadFile")
+	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }

@@ -8,12 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 // fakeLock is a Locker in the process, and the Hold of its one lease.
@@ -59,39 +61,35 @@ func (f *fakeLock) TryLock(ctx context.Context) (*quorumlock.Lease, error) { ret
 
 // A program may keep its leases by value: a copy is the same lease.
 func TestACopyOfALeaseIsTheLease(t *testing.T) {
-	for name, unlock := range map[string]func(l, c *quorumlock.Lease) [2]error{
-		"the copy first": func(l, c *quorumlock.Lease) [2]error {
-			return [2]error{c.Unlock(t.Context()), l.Unlock(t.Context())}
-		},
-		"the copy last": func(l, c *quorumlock.Lease) [2]error {
-			return [2]error{l.Unlock(t.Context()), c.Unlock(t.Context())}
-		},
-	} {
+	for _, first := range []string{"copy", "lease"} {
 		f := &fakeLock{}
 		lease := f.mustLock(t)
 		kept := *lease
-		if kept != *lease {
-			t.Error("the copy does not compare equal")
+		locktest.Equal(t, kept, *lease, "the copy")
+		order := []*quorumlock.Lease{&kept, lease}
+		if first == "lease" {
+			slices.Reverse(order)
 		}
-		if got := unlock(lease, &kept); got != [2]error{nil, quorumlock.ErrNotHeld} {
-			t.Errorf("%s: Unlock of both: %v, want nil and ErrNotHeld", name, got)
-		}
-		if f.leaves != 1 || !f.leftDone {
-			t.Errorf("%s: EndLease was called %d times, and not with the lease that NewLease has returned", name, f.leaves)
-		}
-		if err := kept.Extend(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
-			t.Errorf("%s: Extend of the copy: %v, want ErrNotHeld", name, err)
-		}
+		locktest.OK(t, order[0].Unlock(t.Context()), "Unlock of the %s first", first)
+		locktest.Is(t, order[1].Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock of the other")
+		f.left(t, 1)
+		locktest.Is(t, kept.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend of the copy")
 	}
 }
 
 func (f *fakeLock) mustLock(t *testing.T) *quorumlock.Lease {
 	t.Helper()
 	lease, err := f.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Lock")
 	return lease
+}
+
+// left checks how often the hold was left, and that the context of the lease was done by then.
+func (f *fakeLock) left(t *testing.T, times int) {
+	t.Helper()
+	if f.leaves != times || f.leftDone != (times > 0) {
+		t.Errorf("the hold was left %d times, want %d; the work had ended: %v", f.leaves, times, f.leftDone)
+	}
 }
 
 func TestLeaseReportsItsHold(t *testing.T) {
@@ -106,18 +104,10 @@ func TestLeaseReportsItsHold(t *testing.T) {
 func TestUnlockCancelsTheContextBeforeTheHoldIsLeft(t *testing.T) {
 	f := &fakeLock{}
 	lease := f.mustLock(t)
-	if err := lease.Context().Err(); err != nil {
-		t.Fatalf("the context of a lease that is held: %v", err)
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if !f.leftDone {
-		t.Error("the hold was left while the work could still run")
-	}
-	if cause := context.Cause(lease.Context()); cause != context.Canceled {
-		t.Errorf("the cause is %v, want context.Canceled: an unlock is no loss", cause)
-	}
+	locktest.Must(t, lease.Context().Err(), "the context of a lease that is held")
+	locktest.Must(t, lease.Unlock(t.Context()), "Unlock")
+	f.left(t, 1)
+	locktest.Equal(t, context.Cause(lease.Context()), context.Canceled, "the cause: an unlock is no loss")
 }
 
 func TestOnlyTheFirstUnlockLeaves(t *testing.T) {
@@ -145,18 +135,10 @@ func TestOnlyTheFirstUnlockLeaves(t *testing.T) {
 func TestExtendAfterUnlockIsRefused(t *testing.T) {
 	f := &fakeLock{extendErr: io.EOF}
 	lease := f.mustLock(t)
-	if err := lease.Extend(t.Context()); err != io.EOF {
-		t.Errorf("Extend: %v, want the hold's error", err)
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
-		t.Errorf("Extend after Unlock: %v, want ErrNotHeld", err)
-	}
-	if f.extends != 1 {
-		t.Errorf("the hold was extended %d times, want 1", f.extends)
-	}
+	locktest.Equal(t, lease.Extend(t.Context()), io.EOF, "Extend")
+	locktest.Must(t, lease.Unlock(t.Context()), "Unlock")
+	locktest.Is(t, lease.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend after Unlock")
+	locktest.Equal(t, f.extends, 1, "calls of the hold's Extend")
 }
 
 func TestLossIsTheCauseOfTheContext(t *testing.T) {
@@ -164,15 +146,9 @@ func TestLossIsTheCauseOfTheContext(t *testing.T) {
 	lease := f.mustLock(t)
 	f.lose(quorumlock.ErrLost)
 	<-lease.Context().Done()
-	if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
-		t.Errorf("the cause is %v, want ErrLost", cause)
-	}
-	if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-		t.Errorf("Unlock: %v, want ErrLost", err)
-	}
-	if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
-		t.Errorf("after Unlock the cause is %v, want ErrLost still", cause)
-	}
+	locktest.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "the cause")
+	locktest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
+	locktest.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "the cause after Unlock")
 }
 
 func TestLeaseContextEndsWithItsParent(t *testing.T) {
@@ -180,14 +156,10 @@ func TestLeaseContextEndsWithItsParent(t *testing.T) {
 	why := errors.New("shutting down")
 	parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 	lease, _ := (&fakeLock{}).Lock(parent)
-	if lease.Context().Value(key{}) != "value" {
-		t.Error("the lease's context does not descend from the caller's")
-	}
+	locktest.Equal(t, lease.Context().Value(key{}), any("value"), "the value of the caller's context")
 	cancel(why)
 	<-lease.Context().Done()
-	if cause := context.Cause(lease.Context()); cause != why {
-		t.Errorf("the cause is %v, want the parent's", cause)
-	}
+	locktest.Equal(t, context.Cause(lease.Context()), why, "the cause")
 }
 
 func TestDo(t *testing.T) {
@@ -207,25 +179,17 @@ func TestDo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fakeLock{leaveErr: tt.leave}
 			err := quorumlock.Do(t.Context(), f, func(ctx context.Context) error {
-				if ctx != f.lease.Context() {
-					t.Error("fn's context is not the lease's")
-				}
-				if f.leaves > 0 {
-					t.Error("the lock was left before fn ran")
-				}
+				locktest.Equal(t, ctx, f.lease.Context(), "fn's context")
+				f.left(t, 0)
 				return tt.fn
 			})
 			if (err != nil) != (len(tt.want) > 0) || err != nil && strings.Contains(err.Error(), "\n") {
 				t.Errorf("Do: %v", err)
 			}
 			for _, want := range tt.want {
-				if !errors.Is(err, want) {
-					t.Errorf("Do: %v, want %v in it", err, want)
-				}
+				locktest.Is(t, err, want, "Do")
 			}
-			if f.leaves != 1 {
-				t.Errorf("left %d times", f.leaves)
-			}
+			f.left(t, 1)
 		})
 	}
 }
@@ -236,35 +200,24 @@ func TestDoReturnsTheErrorOfLockAndDoesNotRun(t *testing.T) {
 		t.Error("fn ran without the lock")
 		return nil
 	})
-	if err != quorumlock.ErrHeld || f.leaves != 0 {
-		t.Errorf("Do: %v, left %d times", err, f.leaves)
-	}
+	locktest.Equal(t, err, quorumlock.ErrHeld, "Do")
+	f.left(t, 0)
 }
 
 func TestDoUnlocksWhenFnDoesNotReturn(t *testing.T) {
-	t.Run("panic", func(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fn   func()
+		want any // the panic
+	}{"panic": {func() { panic("boom") }, "boom"}, "goexit": {runtime.Goexit, nil}} {
 		f := &fakeLock{leaveErr: quorumlock.ErrLost}
-		defer func() {
-			if r := recover(); r != "boom" {
-				t.Errorf("recovered %v, want fn's own panic", r)
-			}
-			if f.leaves != 1 {
-				t.Errorf("left %d times", f.leaves)
-			}
-		}()
-		_ = quorumlock.Do(t.Context(), f, func(context.Context) error { panic("boom") })
-	})
-	t.Run("goexit", func(t *testing.T) {
-		f := &fakeLock{}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_ = quorumlock.Do(t.Context(), f, func(context.Context) error { runtime.Goexit(); return nil })
+			defer func() { locktest.Equal(t, recover(), tt.want, "%s: recovered", name) }()
+			_ = quorumlock.Do(t.Context(), f, func(context.Context) error { tt.fn(); return nil })
 		})
 		wg.Wait()
-		if f.leaves != 1 {
-			t.Errorf("left %d times", f.leaves)
-		}
-	})
+		f.left(t, 1)
+	}
 }
 
 func TestDoUnlocksWithTheCallersContextEvenIfItIsDone(t *testing.T) {
@@ -275,56 +228,41 @@ func TestDoUnlocksWithTheCallersContextEvenIfItIsDone(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	if !errors.Is(err, context.Canceled) || f.leaves != 1 || f.leaveCtx != ctx {
-		t.Errorf("Do: %v, left %d times", err, f.leaves)
-	}
+	locktest.Is(t, err, context.Canceled, "Do")
+	locktest.Equal(t, f.leaveCtx, ctx, "the context of the release")
+	f.left(t, 1)
 }
 
 // noContext is a nil context, as passed by mistake.
 var noContext context.Context
 
 func TestUnlockWithoutAContextReleasesAndSaysSo(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		leave error
-	}{{"released", nil}, {"lost before", quorumlock.ErrLost}} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := &fakeLock{leaveErr: tt.leave}
-			lease := f.mustLock(t)
-			err := lease.Unlock(noContext)
-			if !errors.Is(err, quorumlock.ErrNilContext) || !strings.Contains(err.Error(), "use context.Background()") {
-				t.Errorf("Unlock: %v, want ErrNilContext and what to use", err)
-			}
-			if tt.leave != nil && !errors.Is(err, tt.leave) {
-				t.Errorf("Unlock: %v, want %v in it", err, tt.leave)
-			}
-			if f.leaves != 1 || f.leaveCtx == nil || !f.leftDone {
-				t.Errorf("left %d times with the context %v, want once with one", f.leaves, f.leaveCtx)
-			}
-			if err := lease.Unlock(noContext); !errors.Is(err, quorumlock.ErrNotHeld) || f.leaves != 1 {
-				t.Errorf("Unlock once more: %v, left %d times, want ErrNotHeld and once", err, f.leaves)
-			}
-		})
+	for _, leave := range []error{nil, quorumlock.ErrLost} {
+		f := &fakeLock{leaveErr: leave}
+		lease := f.mustLock(t)
+		err := lease.Unlock(noContext)
+		locktest.Is(t, err, quorumlock.ErrNilContext, "Unlock")
+		if !strings.Contains(fmt.Sprint(err), "use context.Background()") || errors.Is(err, quorumlock.ErrLost) != (leave != nil) {
+			t.Errorf("Unlock: %v, want the fix, and %v", err, leave)
+		}
+		locktest.Equal(t, f.leaveCtx != nil, true, "left with a context")
+		locktest.Is(t, lease.Unlock(noContext), quorumlock.ErrNotHeld, "Unlock once more")
+		f.left(t, 1)
 	}
 }
 
 func TestExtendWithoutAContextExtendsNothing(t *testing.T) {
 	f := &fakeLock{}
 	lease := f.mustLock(t)
-	if err := lease.Extend(noContext); !errors.Is(err, quorumlock.ErrNilContext) || f.extends != 0 {
-		t.Errorf("Extend: %v, extended %d times", err, f.extends)
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock: %v, want the lease to be held still", err)
-	}
+	locktest.Is(t, lease.Extend(noContext), quorumlock.ErrNilContext, "Extend")
+	locktest.Equal(t, f.extends, 0, "calls of the hold's Extend")
+	locktest.OK(t, lease.Unlock(t.Context()), "Unlock")
 }
 
 func TestLeaseIsShownAndLoggedWithWhatIdentifiesIt(t *testing.T) {
 	lease := (&fakeLock{}).mustLock(t)
 	defer lease.Unlock(t.Context()) //nolint:errcheck // it is a fake
-	if got, want := fmt.Sprint(lease), `lease of "fake" by owner:1, token 7, valid until 2030-01-02T03:04:05Z`; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	locktest.Equal(t, fmt.Sprint(lease), `lease of "fake" by owner:1, token 7, valid until 2030-01-02T03:04:05Z`, "String")
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("granted", "lease", lease)
 	if want := "lease.lock=fake lease.owner=owner:1 lease.token=7 lease.valid_until=2030-01-02T03:04:05.000Z"; !strings.Contains(b.String(), want) {
@@ -334,13 +272,7 @@ func TestLeaseIsShownAndLoggedWithWhatIdentifiesIt(t *testing.T) {
 
 func TestNoLeaseIsShownAsNone(t *testing.T) {
 	for name, lease := range map[string]*quorumlock.Lease{"nil": nil, "zero": {}} {
-		t.Run(name, func(t *testing.T) {
-			if got := lease.String(); got != "no lease" {
-				t.Errorf("String: %q", got)
-			}
-			if got := lease.LogValue().String(); got != "no lease" {
-				t.Errorf("LogValue: %q", got)
-			}
-		})
+		locktest.Equal(t, lease.String(), "no lease", "%s: String", name)
+		locktest.Equal(t, lease.LogValue().String(), "no lease", "%s: LogValue", name)
 	}
 }

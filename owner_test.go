@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
@@ -34,12 +35,8 @@ func TestEveryIDIsARandomUUIDOfItsOwn(t *testing.T) {
 }
 
 func TestNobodyHoldsAStateWithoutOwner(t *testing.T) {
-	if (quorumlock.State{Token: 7}).Held() {
-		t.Error("a state without an owner is held")
-	}
-	if !(quorumlock.State{Owner: "x"}).Held() {
-		t.Error("a state with an owner is not held")
-	}
+	locktest.Equal(t, quorumlock.State{Token: 7}.Held(), false, "without an owner")
+	locktest.Equal(t, quorumlock.State{Owner: "x"}.Held(), true, "with an owner")
 }
 
 func TestValidateTakesOwnersOfTheGrammarOnly(t *testing.T) {
@@ -73,17 +70,15 @@ func TestValidateTakesOwnersOfTheGrammarOnly(t *testing.T) {
 		{"an attempt and a cell", "a:1/2.3", []string{"'/'", fix}},
 		{"a writer of Redisson's", "a:1:write", []string{"<client>:<n>", fix}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			err := tt.owner.Validate()
-			if (err != nil) != (len(tt.want) > 0) || err != nil && !errors.Is(err, quorumlock.ErrMisuse) {
-				t.Fatalf("Validate: %v", err)
+		err := tt.owner.Validate()
+		if (err != nil) != (len(tt.want) > 0) || err != nil && !errors.Is(err, quorumlock.ErrMisuse) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("%s: %q does not say %q", tt.name, err, want)
 			}
-			for _, want := range tt.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
-				}
-			}
-		})
+		}
 	}
 }
 
@@ -101,18 +96,11 @@ func TestOwnerIsShownAndLoggedWhole(t *testing.T) {
 		{"web-1~", ""},
 		{"", ""},
 	} {
-		t.Run(tt.owner, func(t *testing.T) {
-			o := quorumlock.Owner(tt.owner)
-			if o.Label() != tt.label {
-				t.Errorf("label %q, want %q", o.Label(), tt.label)
-			}
-			if got := fmt.Sprint(o); got != tt.owner {
-				t.Errorf("shown as %q, want %q: two owners must not look the same", got, tt.owner)
-			}
-			if got := o.LogValue(); got.Kind() != slog.KindString || got.String() != tt.owner {
-				t.Errorf("logged as %v, want %q", got, tt.owner)
-			}
-		})
+		o := quorumlock.Owner(tt.owner)
+		locktest.Equal(t, o.Label(), tt.label, "label of %q", o)
+		locktest.Equal(t, fmt.Sprint(o), tt.owner, "shown: two owners must not look the same")
+		locktest.Equal(t, o.LogValue().Kind(), slog.KindString, "kind of the log value of %q", o)
+		locktest.Equal(t, o.LogValue().String(), tt.owner, "logged")
 	}
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("refused", "holder", labelled)

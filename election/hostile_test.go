@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -99,10 +100,9 @@ type hostile struct {
 	all       []*candidate
 	observers []*seen
 
-	mu     sync.Mutex
-	reigns []*reign
-	sure   int
-	unsure int
+	mu           sync.Mutex
+	reigns       []*reign
+	sure, unsure int
 }
 
 func newHostile(t *testing.T, seed int64) *hostile {
@@ -178,7 +178,7 @@ func (h *hostile) noise(ctx context.Context) {
 // runs is one candidate. Some of its lead functions proclaim, some are slow to return, some too
 // slow, some leave.
 func (h *hostile) runs(ctx context.Context, c *candidate, dice *rand.Rand) {
-	first := fmt.Sprintf("candidate %d", index(h.all, c))
+	first := fmt.Sprintf("candidate %d", slices.Index(h.all, c))
 	for ctx.Err() == nil {
 		own, cancel := context.WithCancel(ctx)
 		if dice.IntN(4) == 0 {
@@ -187,15 +187,6 @@ func (h *hostile) runs(ctx context.Context, c *candidate, dice *rand.Rand) {
 		_ = c.Run(own, func(ctx context.Context) error { return h.lead(ctx, c, first, dice) })
 		cancel()
 	}
-}
-
-func index(all []*candidate, c *candidate) int {
-	for i := range all {
-		if all[i] == c {
-			return i
-		}
-	}
-	return -1
 }
 
 func (h *hostile) lead(ctx context.Context, c *candidate, first string, dice *rand.Rand) error {
@@ -210,11 +201,7 @@ func (h *hostile) lead(ctx context.Context, c *candidate, first string, dice *ra
 		winds, r.careful = hostileTTL*3/2, false
 	}
 	h.begins(r)
-	defer func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		r.left = time.Now()
-	}()
+	defer h.locked(func() { r.left = time.Now() })
 	context.AfterFunc(ctx, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -240,17 +227,19 @@ func (h *hostile) lead(ctx context.Context, c *candidate, first string, dice *ra
 			}
 		case <-time.After(time.Duration(dice.IntN(1500)) * time.Millisecond):
 			value := fmt.Sprintf("%s, token %d, value %d", first, r.token, i)
-			h.mu.Lock()
-			r.values = append(r.values, value)
-			n := len(r.values)
-			h.mu.Unlock()
+			n := 0
+			h.locked(func() { r.values, n = append(r.values, value), len(r.values)+1 })
 			if term.Proclaim(ctx, value) == nil {
-				h.mu.Lock()
-				r.known = n
-				h.mu.Unlock()
+				h.locked(func() { r.known = n })
 			}
 		}
 	}
+}
+
+func (h *hostile) locked(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
 }
 
 // begins checks the conditions for a new leader.
@@ -318,12 +307,7 @@ func (h *hostile) check(l election.Leader, err error, called time.Time, known ma
 	if of == nil { // at a quorum before its Campaign returned, or its campaign was cancelled then
 		return
 	}
-	at := -1
-	for i, v := range of.values {
-		if v == l.Value {
-			at = i
-		}
-	}
+	at := slices.Index(of.values, l.Value)
 	if at < 0 {
 		h.Errorf("seed %d: sure of %v, who proclaimed %q", h.seed, l, of.values)
 	}

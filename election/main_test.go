@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,8 @@ type candidate struct {
 	*election.Election
 	client *redlock.Client
 	paths  []*embedded.Server
+
+	watching []*seen
 }
 
 // start returns n candidates over five servers. The i-th has the value "i".
@@ -39,16 +42,34 @@ func start(t *testing.T, n int, opts ...quorumlock.Option) ([]*candidate, []*emb
 func join(t *testing.T, servers []*embedded.Server, value string, opts ...quorumlock.Option) *candidate {
 	t.Helper()
 	c, paths := locktest.Another(t, servers, opts...)
-	return &candidate{election.New(c.Mutex("job"), value), c, paths}
+	return &candidate{Election: election.New(c.Mutex("job"), value), client: c, paths: paths}
+}
+
+// elect runs a subtest of n candidates. At its end all observers end, the leader resigns, and
+// nothing must be left at the nodes.
+func elect(t *testing.T, name string, n int, f func(t *testing.T, c []*candidate, servers []*embedded.Server), opts ...quorumlock.Option) {
+	t.Helper()
+	locktest.Run(t, name, func(t *testing.T) {
+		c, servers := start(t, n, opts...)
+		f(t, c, servers)
+		for _, c := range c {
+			for _, o := range c.watching {
+				o.end()
+			}
+			if term, ok := c.Leading(); ok {
+				resign(t, term)
+			}
+		}
+		synctest.Wait()
+		locktest.Nothing(t, servers)
+	})
 }
 
 // leads campaigns, or ends the test.
 func (c *candidate) leads(t *testing.T) *election.Term {
 	t.Helper()
 	term, err := c.Campaign(t.Context())
-	if err != nil {
-		t.Fatalf("Campaign: %v", err)
-	}
+	locktest.Must(t, err, "Campaign")
 	synctest.Wait()
 	return term
 }
@@ -69,9 +90,7 @@ func (c *candidate) queues(t *testing.T) <-chan *election.Term {
 
 func resign(t *testing.T, term *election.Term) {
 	t.Helper()
-	if err := term.Resign(t.Context()); err != nil {
-		t.Errorf("Resign: %v", err)
-	}
+	locktest.OK(t, term.Resign(t.Context()), "Resign")
 	synctest.Wait()
 }
 
@@ -88,6 +107,44 @@ func (c *candidate) nobody(t *testing.T) {
 	t.Helper()
 	if l, err := c.Leader(t.Context()); !errors.Is(err, election.ErrNoLeader) {
 		t.Errorf("Leader: %v, %v; want ErrNoLeader", l, err)
+	}
+}
+
+// async calls f in the background.
+func async(f func() error) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	return result
+}
+
+// says checks that an error has a text.
+func says(t *testing.T, err error, text, call string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v, want an error that says %q", call, err, text)
+	}
+}
+
+// occupy gives a key of a lock to another program.
+func occupy(t *testing.T, key string, servers ...*embedded.Server) {
+	t.Helper()
+	for _, s := range servers {
+		locktest.Must(t, s.Redis.Set(key, "mine"), "Set")
+	}
+}
+
+// killAtProclaim cuts off servers when a value comes. What it returns restarts them.
+func killAtProclaim(servers ...*embedded.Server) (restart func()) {
+	for _, s := range servers {
+		s.Before(func(r embedded.Run) {
+			if r.Script == "proclaim" {
+				s.Kill()
+			}
+		})
+	}
+	return func() {
+		locktest.Each(servers, func(s *embedded.Server) { s.Before(nil) })
+		locktest.Restart(servers...)
 	}
 }
 

@@ -44,6 +44,7 @@ func (c *candidate) watches(t *testing.T) *seen {
 		running.Wait()
 	}
 	t.Cleanup(s.end)
+	c.watching = append(c.watching, s)
 	synctest.Wait()
 	return s
 }
@@ -76,17 +77,13 @@ func (s *seen) saw(t *testing.T, since time.Time, limit time.Duration, want ...s
 	if !slices.Equal(s.all, want) {
 		t.Fatalf("told %q, want %q", s.all, want)
 	}
-	if late := s.at[len(s.at)-1].Sub(since); late > limit {
-		t.Errorf("%q was told after %v, want %v", want[len(want)-1], late, limit)
-	}
-	if !slices.IsSorted(s.tops) {
-		t.Errorf("tokens %d", s.tops)
+	if late := s.at[len(s.at)-1].Sub(since); late > limit || !slices.IsSorted(s.tops) {
+		t.Errorf("%q was told after %v, want %v; tokens %d", want[len(want)-1], late, limit, s.tops)
 	}
 }
 
-func TestObserveTellsEachChangeAtOnce(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+func TestObserve(t *testing.T) {
+	elect(t, "tells each change at once", 3, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		o := c[2].watches(t)
 		o.saw(t, time.Now(), 0, "-")
 		now := time.Now()
@@ -94,9 +91,7 @@ func TestObserveTellsEachChangeAtOnce(t *testing.T) {
 		o.saw(t, now, time.Millisecond, "-", "0")
 		time.Sleep(5 * time.Minute)
 		now = time.Now()
-		if err := first.Proclaim(t.Context(), "0b"); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, first.Proclaim(t.Context(), "0b"), "Proclaim")
 		o.saw(t, now, time.Millisecond, "-", "0", "0b")
 		time.Sleep(5 * time.Minute)
 		next := c[1].queues(t)
@@ -111,21 +106,14 @@ func TestObserveTellsEachChangeAtOnce(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		// looks after 5, 10 and 20 ms, until all nodes agree
 		o.saw(t, now, 50*time.Millisecond, "-", "0", "0b", "1", "-")
-		o.end()
-		locktest.Nothing(t, servers)
 	})
-}
-
-// There is no message for a death: the observer looks when the keys expire.
-func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 2)
+	// There is no message for a death.
+	elect(t, "tells of a dead leader when its keys expire", 2, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		o := c[1].watches(t)
 		term := c[0].leads(t)
 		time.Sleep(5 * time.Second)
-		locktest.Each(c[0].paths, (*embedded.Server).Kill)
-		time.Sleep(time.Until(term.ValidUntil()))
-		time.Sleep(102 * time.Millisecond) // the drift
+		locktest.Kill(c[0].paths...)
+		time.Sleep(time.Until(term.ValidUntil()) + 102*time.Millisecond) // the drift
 		for servers[0].Redis.Exists("job") {
 			time.Sleep(time.Millisecond)
 		}
@@ -133,13 +121,9 @@ func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		// the last renewal was sent to one node after the other
 		o.saw(t, now, 3*time.Millisecond+quorumlock.DefaultTTL/1000, "-", "0", "-")
+		time.Sleep(quorumlock.DefaultTTL)
 	})
-}
-
-// Observe finds the change without any message.
-func TestObserveFindsOutWithoutMessages(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := start(t, 2)
+	elect(t, "finds out without messages", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		locktest.Each(c[1].paths, func(s *embedded.Server) { s.LoseMessages(true) })
 		o := c[1].watches(t)
 		time.Sleep(time.Minute)
@@ -148,12 +132,99 @@ func TestObserveFindsOutWithoutMessages(t *testing.T) {
 		time.Sleep(quorumlock.DefaultTTL)
 		o.saw(t, now, quorumlock.DefaultTTL, "-", "0")
 		now = time.Now()
-		if err := c[0].client.Mutex("job").ForceUnlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.OK(t, c[0].client.Mutex("job").ForceUnlock(t.Context()), "ForceUnlock")
 		time.Sleep(quorumlock.DefaultTTL)
 		o.saw(t, now, quorumlock.DefaultTTL, "-", "0", "-")
 		_ = term.Resign(t.Context())
+	})
+	elect(t, "tells an outage once though a node comes and goes", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		c[0].leads(t)
+		o := c[1].watches(t)
+		locktest.Kill(c[1].paths[:3]...)
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			locktest.Kill(c[1].paths[3:]...)
+			time.Sleep(20 * time.Second)
+			locktest.Restart(c[1].paths[3:]...)
+		}
+		o.saw(t, time.Now(), 0, "0", "?")
+		locktest.Restart(c[1].paths[:3]...)
+		time.Sleep(quorumlock.DefaultTTL)
+		o.saw(t, time.Now(), quorumlock.DefaultTTL, "0", "?", "0")
+	})
+	elect(t, "skips past states for a slow loop, and never the latest", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		term := c[0].leads(t)
+		var told []string
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := async(func() error {
+			for l := range c[1].Observe(ctx) {
+				told = append(told, l.Value)
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		for i := range 35 {
+			time.Sleep(100 * time.Millisecond)
+			locktest.Must(t, term.Proclaim(t.Context(), fmt.Sprint(i)), "Proclaim")
+		}
+		time.Sleep(3 * time.Second)
+		cancel()
+		<-ended
+		if len(told) < 4 || len(told) > 6 || told[0] != "0" || told[len(told)-1] != "34" {
+			t.Errorf("told %q, want a few, and the last", told)
+		}
+	})
+	elect(t, "ends with its loop, its context or its client", 2, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
+		for range c[0].Observe(t.Context()) {
+			break
+		}
+		n := 0
+		for range c[0].Observe(within(t, time.Minute)) {
+			n++
+		}
+		locktest.Equal(t, n, 1, "results before the end of the context")
+		locktest.Nothing(t, servers)
+		time.AfterFunc(time.Minute, func() { _ = c[0].client.Close() })
+		var last error
+		for _, last = range c[0].Observe(t.Context()) {
+		}
+		locktest.Is(t, last, quorumlock.ErrClosed, "the last of Observe")
+	})
+	elect(t, "ends with its client at once though it waits for a message", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		o := c[0].watches(t)
+		time.Sleep(time.Second)
+		now := time.Now()
+		locktest.OK(t, c[0].client.Close(), "Close")
+		time.Sleep(time.Minute)
+		o.saw(t, now, time.Second, "-", quorumlock.ErrClosed.Error())
+	})
+	elect(t, "tells nothing of a value that nodes lose and the term brings back", 2, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
+		o := c[1].watches(t)
+		c[0].leads(t)
+		time.Sleep(9900 * time.Millisecond) // just before a round
+		for _, s := range servers[:3] {
+			s.Redis.Del(wire.LeaderKey("job"))
+		}
+		time.Sleep(time.Minute)
+		o.saw(t, time.Now(), 0, "-", "0")
+	})
+	elect(t, "reads again after a message that came while it read", 2, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
+		locktest.Kill(c[1].paths[3:]...)
+		slow := c[1].paths[2]
+		slow.LoseMessages(true)
+		o := c[1].watches(t)
+		term := c[0].leads(t)
+		time.Sleep(time.Second) // the messages of two nodes may come before the third has the value
+		o.saw(t, time.Now(), 0, "-", "0")
+		slow.Mute()
+		servers[0].Redis.Publish(wire.LeaderKey("job"), "noise")
+		time.Sleep(time.Millisecond) // the nodes have answered, with one reply in transit
+		now := time.Now()
+		locktest.Must(t, term.Proclaim(t.Context(), "0b"), "Proclaim")
+		time.Sleep(time.Millisecond)
+		slow.Resume()
+		time.Sleep(10 * time.Millisecond)
+		o.saw(t, now, 5*time.Millisecond, "-", "0", "0b")
 	})
 }
 
@@ -166,8 +237,7 @@ func TestObserveRidesOutAnOutage(t *testing.T) {
 		"frozen": {(*embedded.Server).Stall, (*embedded.Server).Resume, 2 * time.Second},
 		"cut":    {(*embedded.Server).Lose, (*embedded.Server).Resume, 2 * time.Second},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, servers := start(t, 3, quorumlock.WithTTL(time.Second))
+		elect(t, name, 3, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 			o := c[2].watches(t)
 			term := c[0].leads(t)
 			o.saw(t, time.Now(), 0, "-", "0")
@@ -183,126 +253,36 @@ func TestObserveRidesOutAnOutage(t *testing.T) {
 			resign(t, second)
 			time.Sleep(time.Second)
 			o.saw(t, now, 4*time.Second, "-", "0", "?", "1", "-")
-			o.end()
-			locktest.Nothing(t, servers)
-		})
+		}, quorumlock.WithTTL(time.Second))
 	}
 }
 
-// A node that fails and returns meanwhile is part of the same outage.
-func TestAnOutageIsToldOnceThoughANodeComesAndGoes(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := start(t, 2)
-		term := c[0].leads(t)
-		o := c[1].watches(t)
-		locktest.Each(c[1].paths[:3], (*embedded.Server).Kill)
-		for range 5 {
-			time.Sleep(20 * time.Second)
-			locktest.Each(c[1].paths[3:], (*embedded.Server).Kill)
-			time.Sleep(20 * time.Second)
-			locktest.Each(c[1].paths[3:], func(s *embedded.Server) { s.Restart(true) })
-		}
-		o.saw(t, time.Now(), 0, "0", "?")
-		locktest.Each(c[1].paths[:3], func(s *embedded.Server) { s.Restart(true) })
-		time.Sleep(quorumlock.DefaultTTL)
-		o.saw(t, time.Now(), quorumlock.DefaultTTL, "0", "?", "0")
-		o.end()
-		resign(t, term)
-	})
-}
-
-// A slow loop skips past states, and never the latest.
-func TestObserveSkipsWhatHasPassedAndNeverTheLatest(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := start(t, 2)
-		term := c[0].leads(t)
-		var told []string
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() {
-			for l := range c[1].Observe(ctx) {
-				told = append(told, l.Value)
-				time.Sleep(time.Second)
+// A node that is behind causes no older value, and hides no outage.
+func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
+	for _, change := range []string{"value", "term"} {
+		elect(t, change, 3, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
+			term := c[0].leads(t)
+			c[0].paths[4].Kill()
+			if change == "value" {
+				locktest.Must(t, term.Proclaim(t.Context(), "1"), "Proclaim")
+			} else {
+				resign(t, term)
+				c[1].leads(t)
 			}
+			o := c[2].watches(t)
+			locktest.Kill(c[2].paths[:4]...)
+			now := time.Now()
+			servers[4].Redis.Publish(wire.LeaderKey("job"), "noise") // it is behind
+			time.Sleep(time.Second)
+			o.saw(t, now, time.Second, "1", "?")
+			if got := o.leaders; got[1].Owner != "" {
+				t.Errorf("told %v, older than %v", got[1], got[0])
+			}
+			c[0].paths[4].Restart(true)
+			if change == "value" {
+				resign(t, term)
+			}
+			time.Sleep(quorumlock.DefaultTTL)
 		})
-		for i := range 35 {
-			time.Sleep(100 * time.Millisecond)
-			if err := term.Proclaim(t.Context(), fmt.Sprint(i)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(3 * time.Second)
-		cancel()
-		running.Wait()
-		if len(told) < 4 || len(told) > 6 || told[0] != "0" || told[len(told)-1] != "34" {
-			t.Errorf("told %q, want a few, and the last", told)
-		}
-		resign(t, term)
-	})
-}
-
-func TestObserveEndsWithItsLoopItsContextOrItsClient(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 2)
-		for range c[0].Observe(t.Context()) {
-			break
-		}
-		n := 0
-		for range c[0].Observe(within(t, time.Minute)) {
-			n++
-		}
-		if n != 1 {
-			t.Errorf("told %d times, want once", n)
-		}
-		locktest.Nothing(t, servers)
-		time.AfterFunc(time.Minute, func() { _ = c[0].client.Close() })
-		var last error
-		for _, last = range c[0].Observe(t.Context()) {
-		}
-		if !errors.Is(last, quorumlock.ErrClosed) {
-			t.Errorf("Observe ended with %v, want ErrClosed", last)
-		}
-	})
-}
-
-// While nodes lose the value, and the term restores it, there is no change of leader.
-func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 2)
-		o := c[1].watches(t)
-		term := c[0].leads(t)
-		time.Sleep(9900 * time.Millisecond) // just before a round
-		for _, s := range servers[:3] {
-			s.Redis.Del(wire.LeaderKey("job"))
-		}
-		time.Sleep(time.Minute)
-		o.saw(t, time.Now(), 0, "-", "0")
-		resign(t, term)
-	})
-}
-
-// A message during a read may be too late for that read. It causes another one.
-func TestObserveReadsAgainAfterAMessageThatCameWhileItRead(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 2)
-		locktest.Each(c[1].paths[3:], (*embedded.Server).Kill)
-		slow := c[1].paths[2]
-		slow.LoseMessages(true)
-		o := c[1].watches(t)
-		term := c[0].leads(t)
-		time.Sleep(time.Second) // the messages of two nodes may come before the third has the value
-		o.saw(t, time.Now(), 0, "-", "0")
-		slow.Mute()
-		servers[0].Redis.Publish(wire.LeaderKey("job"), "noise")
-		time.Sleep(time.Millisecond) // the nodes have answered, with one reply in transit
-		now := time.Now()
-		if err := term.Proclaim(t.Context(), "0b"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
-		slow.Resume()
-		time.Sleep(10 * time.Millisecond)
-		o.saw(t, now, 5*time.Millisecond, "-", "0", "0b")
-		resign(t, term)
-	})
+	}
 }

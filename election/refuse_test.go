@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,29 +45,23 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 			{"a long value", election.New(client.Mutex("x"), strings.Repeat("v", election.MaxValue+1)), "the value has 65537 bytes: use at most 65536"},
 		} {
 			errs := all(t.Context(), tt.e)
-			errs["Resign"] = tt.e.Resign(t.Context())
-			errs["Health"] = tt.e.Health(0)
+			errs["Resign"], errs["Health"] = tt.e.Resign(t.Context()), tt.e.Health(0)
 			if len(errs) != 6 {
 				t.Errorf("%s: %d calls have answered", tt.what, len(errs))
 			}
 			for call, err := range errs {
-				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "quorumlock: ") {
-					t.Errorf("%s: %s: %v, want it to say %q", tt.what, call, err, tt.want)
+				says(t, err, tt.want, tt.what+": "+call)
+				if !strings.HasPrefix(fmt.Sprint(err), "quorumlock: ") {
+					t.Errorf("%s: %s: %v has no prefix", tt.what, call, err)
 				}
 			}
 		}
 		//lint:ignore SA1012 that is what is tested
 		for call, err := range all(nil, c[0].Election) { //nolint:staticcheck // that is what is tested
-			if !errors.Is(err, quorumlock.ErrNilContext) {
-				t.Errorf("%s with a nil context: %v", call, err)
-			}
+			locktest.Is(t, err, quorumlock.ErrNilContext, "%s with a nil context", call)
 		}
-		if err := c[0].Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "the function is nil: use") {
-			t.Errorf("Run without a function: %v", err)
-		}
-		if err := c[0].Resign(t.Context()); !errors.Is(err, election.ErrNotLeader) {
-			t.Errorf("Resign of nobody: %v, want ErrNotLeader", err)
-		}
+		says(t, c[0].Run(t.Context(), nil), "the function is nil: use", "Run without a function")
+		locktest.Is(t, c[0].Resign(t.Context()), election.ErrNotLeader, "Resign of nobody")
 		for _, s := range servers {
 			if n := s.Ran(); n != s.Ran("leader") {
 				t.Errorf("%d scripts ran at %s", n, s.Name)
@@ -75,67 +70,37 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 	})
 }
 
-func TestTheLongestValueIsTold(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := start(t, 1)
+func TestRefusals(t *testing.T) {
+	elect(t, "of values and contexts", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
 		value := strings.Repeat("\x00v\r\n", election.MaxValue/4)
-		if err := term.Proclaim(t.Context(), value); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, term.Proclaim(t.Context(), value), "Proclaim")
 		c[0].told(t, value, term.Token())
-		if err := term.Proclaim(t.Context(), value+"v"); err == nil || !strings.Contains(err.Error(), "use at most 65536") {
-			t.Errorf("Proclaim: %v", err)
-		}
-		//lint:ignore SA1012 that is what is tested
-		if err := term.Proclaim(nil, ""); !errors.Is(err, quorumlock.ErrNilContext) { //nolint:staticcheck // that is what is tested
-			t.Errorf("Proclaim: %v", err)
-		}
+		says(t, term.Proclaim(t.Context(), value+"v"), "use at most 65536", "Proclaim")
+		var none context.Context
+		locktest.Is(t, term.Proclaim(none, ""), quorumlock.ErrNilContext, "Proclaim")
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := term.Proclaim(done, "x"); !errors.Is(err, context.Canceled) {
-			t.Errorf("Proclaim: %v", err)
-		}
+		locktest.Is(t, term.Proclaim(done, "x"), context.Canceled, "Proclaim")
 		c[0].told(t, value, term.Token())
-		//lint:ignore SA1012 that is what is tested
-		if err := term.Resign(nil); !errors.Is(err, quorumlock.ErrNilContext) { //nolint:staticcheck // that is what is tested
-			t.Errorf("Resign: %v", err)
-		}
+		locktest.Is(t, term.Resign(none), quorumlock.ErrNilContext, "Resign")
 		c[0].nobody(t)
 	})
-}
-
-// A campaign within the leader's own work would deadlock, or lead twice.
-func TestACampaignWithinATermIsRefused(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
+	elect(t, "of a campaign within the own work, which would deadlock, or lead twice", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
-		if _, err := c[0].Campaign(term.Context()); err == nil || !strings.Contains(err.Error(), "use one that does not") {
-			t.Errorf("Campaign: %v", err)
-		}
+		says(t, locktest.Err(c[0].Campaign(term.Context())), "use one that does not", "Campaign")
 		c[0].told(t, "0", term.Token())
 		resign(t, term)
 		lease := locktest.Lock(t, c[0].client.Mutex("job"))
-		if _, err := c[0].Campaign(lease.Context()); err == nil || !strings.Contains(err.Error(), "use one that does not") {
-			t.Errorf("Campaign: %v", err)
-		}
+		says(t, locktest.Err(c[0].Campaign(lease.Context())), "use one that does not", "Campaign")
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
-		locktest.Nothing(t, servers)
 	})
-}
-
-// If the key of the value has a value of another program, waiting does not help: Campaign returns
-// the fix, and keeps nothing.
-func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
+	// If the key of the value has a value of another program, waiting does not help: Campaign returns
+	// the fix, and keeps nothing.
+	elect(t, "of a key of another program, which is named and not touched", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		key := wire.LeaderKey("job")
-		for _, s := range servers[:3] {
-			if err := s.Redis.Set(key, "mine"); err != nil {
-				t.Fatal(err)
-			}
-		}
+		occupy(t, key, servers[:3]...)
 		_, err := c[0].Campaign(t.Context())
 		if !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), key) {
 			t.Errorf("Campaign: %v, want ErrNotALock that names %s", err, key)
@@ -146,32 +111,23 @@ func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
 				t.Errorf("%s has %q, %q", s.Name, s.Redis.Keys(), got)
 			}
 		}
-		for _, s := range servers[:3] {
-			s.Redis.Del(key)
-		}
-		locktest.Each(servers[:2], func(s *embedded.Server) { // a minority does no harm
-			if err := s.Redis.Set(key, "mine"); err != nil {
-				t.Fatal(err)
-			}
-		})
+		servers[2].Redis.Del(key) // a minority does no harm
 		term := c[0].leads(t)
 		c[0].told(t, "0", term.Token())
 		resign(t, term)
-		if err := servers[2].Redis.Set("job", "mine"); err != nil {
-			t.Fatal(err)
-		}
 		locktest.Each(servers[:2], func(s *embedded.Server) { s.Redis.Del(key) })
-		locktest.Each(servers[:2], func(s *embedded.Server) {
-			if err := s.Redis.Set("job", "mine"); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if _, err := c[0].Leader(t.Context()); !errors.Is(err, quorumlock.ErrNotALock) {
-			t.Errorf("Leader: %v, want ErrNotALock", err)
-		}
-		if _, err := c[0].Campaign(t.Context()); !errors.Is(err, quorumlock.ErrNotALock) {
-			t.Errorf("Campaign: %v, want ErrNotALock", err)
-		}
+		occupy(t, "job", servers[:3]...)
+		locktest.Is(t, locktest.Err(c[0].Leader(t.Context())), quorumlock.ErrNotALock, "Leader")
+		locktest.Is(t, locktest.Err(c[0].Campaign(t.Context())), quorumlock.ErrNotALock, "Campaign")
+		locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
+	})
+	elect(t, "are none where nodes fail after the grant: Campaign goes on while the lease lasts", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
+		resign(t, c[0].leads(t))
+		time.AfterFunc(5*time.Second, killAtProclaim(servers[:3]...))
+		began := time.Now()
+		term := c[0].leads(t)
+		locktest.Took(t, began, 5*time.Second, 7*time.Second, "it leads")
+		c[0].told(t, "0", term.Token())
 	})
 }
 
@@ -190,30 +146,16 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 			})
 		}, "NOPERM"},
 		"the key is something else": {func(t *testing.T, s *embedded.Server) {
-			if err := s.Redis.Set(wire.LeaderKey("job"), "mine"); err != nil {
-				t.Fatal(err)
-			}
+			occupy(t, wire.LeaderKey("job"), s)
 		}, quorumlock.ErrNotALock.Error()},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, servers := start(t, 1)
+		elect(t, name, 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 			resign(t, c[0].leads(t))
 			locktest.Each(servers[:2], func(s *embedded.Server) { tt.refuse(t, s) })
-			down := servers[2]
-			down.Before(func(r embedded.Run) {
-				if r.Script == "proclaim" {
-					down.Kill()
-				}
-			})
-			time.AfterFunc(5*time.Second, func() {
-				down.Before(nil)
-				down.Restart(true)
-			})
+			time.AfterFunc(5*time.Second, killAtProclaim(servers[2]))
 			began := time.Now()
 			term := c[0].leads(t)
-			if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
-				t.Errorf("it leads after %v, want as soon as the node is back", took)
-			}
+			locktest.Took(t, began, 5*time.Second, 7*time.Second, "it leads")
 			c[0].told(t, "0", term.Token())
 			resign(t, term)
 			time.Sleep(quorumlock.DefaultTTL) // until the keys at the nodes that refuse expire
@@ -224,39 +166,12 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 			if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !strings.Contains(err.Error(), tt.said) {
 				t.Errorf("Campaign where no quorum takes the value: %v, want a QuorumError that says %q", err, tt.said)
 			}
-			locktest.Each(servers, func(s *embedded.Server) {
+			for _, s := range servers {
 				s.Before(nil)
 				s.Deny()
-			})
+				s.Redis.Del(wire.LeaderKey("job"))
+			}
+			time.Sleep(quorumlock.DefaultTTL)
 		})
 	}
-}
-
-// Nodes that are down during the write of the value do not make Campaign fail: it continues while
-// the lease lasts.
-func TestCampaignRidesOutNodesThatFailAfterTheGrant(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		resign(t, c[0].leads(t))
-		locktest.Each(servers[:3], func(s *embedded.Server) {
-			s.Before(func(r embedded.Run) {
-				if r.Script == "proclaim" {
-					s.Kill()
-				}
-			})
-		})
-		time.AfterFunc(5*time.Second, func() {
-			locktest.Each(servers[:3], func(s *embedded.Server) {
-				s.Before(nil)
-				s.Restart(true)
-			})
-		})
-		began := time.Now()
-		term := c[0].leads(t)
-		if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
-			t.Errorf("it leads after %v, want as soon as the nodes are back", took)
-		}
-		c[0].told(t, "0", term.Token())
-		resign(t, term)
-	})
 }

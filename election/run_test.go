@@ -3,8 +3,6 @@ package election_test
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,12 +15,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
+// runs calls Run in the background.
+func (c *candidate) runs(ctx context.Context, lead func(ctx context.Context) error) <-chan error {
+	return async(func() error { return c.Run(ctx, lead) })
+}
+
 // background runs Run until stop, which returns Run's result.
 func (c *candidate) background(t *testing.T, lead func(ctx context.Context) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx, lead) }()
+	ended := c.runs(ctx, lead)
 	return sync.OnceValue(func() error {
 		cancel()
 		return <-ended
@@ -31,46 +33,134 @@ func (c *candidate) background(t *testing.T, lead func(ctx context.Context) erro
 
 // work leads until its context ends, and records the leaders in order.
 type work struct {
-	mu     sync.Mutex
-	tokens []uint64
-	inside int
-	winds  time.Duration // the time to wind up
+	mu            sync.Mutex
+	terms, inside int
+	winds         time.Duration // the time to wind up
 }
 
 func (w *work) lead(ctx context.Context) error {
-	term, ok := election.TermOf(ctx)
-	if !ok {
+	if _, ok := election.TermOf(ctx); !ok {
 		return errors.New("there is no term in the context")
 	}
-	w.mu.Lock()
-	w.tokens = append(w.tokens, term.Token())
-	w.inside++
-	w.mu.Unlock()
+	w.count(1, 1)
 	<-ctx.Done()
 	time.Sleep(w.winds)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.inside--
+	w.count(0, -1)
 	return ctx.Err()
 }
 
-// so returns how often lead was called, and how many calls have not returned.
-func (w *work) so() (terms, inside int) {
+func (w *work) count(terms, inside int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.tokens), w.inside
+	w.terms, w.inside = w.terms+terms, w.inside+inside
+}
+
+// so checks how often lead was called, and how many calls have not returned.
+func (w *work) so(t *testing.T, terms, inside int, when string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.terms != terms || w.inside != inside {
+		t.Errorf("%s: %d terms, %d inside, want %d and %d", when, w.terms, w.inside, terms, inside)
+	}
+}
+
+func TestRun(t *testing.T) {
+	elect(t, "campaigns again after a loss and after Resign", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		var w work
+		stop := c[0].background(t, w.lead)
+		time.Sleep(time.Second)
+		for i := range 3 {
+			locktest.Kill(c[0].paths...)
+			time.Sleep(30 * time.Second)
+			w.so(t, i+1, 0, "while the nodes are down")
+			locktest.Restart(c[0].paths...)
+			time.Sleep(2 * time.Second)
+		}
+		locktest.OK(t, c[0].Resign(t.Context()), "Resign")
+		time.Sleep(time.Second)
+		w.so(t, 5, 1, "after Resign")
+		locktest.Is(t, stop(), context.Canceled, "Run")
+	})
+	elect(t, "lets lead resign from within, which must not wait for itself", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		terms := 0
+		err := c[0].Run(t.Context(), func(ctx context.Context) error {
+			if terms++; terms == 3 {
+				return nil
+			}
+			began := time.Now()
+			locktest.OK(t, c[0].Resign(ctx), "Resign")
+			if time.Since(began) > 0 || !errors.Is(context.Cause(ctx), election.ErrResigned) {
+				t.Errorf("after %v the context has the cause %v", time.Since(began), context.Cause(ctx))
+			}
+			return nil
+		})
+		if err != nil || terms != 3 {
+			t.Errorf("Run: %v after %d terms", err, terms)
+		}
+		synctest.Wait()
+	})
+	elect(t, "returns an error that lead has joined with the end of its context", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		broken := errors.New("the disk is full")
+		stop := c[0].background(t, func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.Join(ctx.Err(), broken)
+		})
+		time.Sleep(time.Second)
+		err := stop()
+		locktest.Is(t, err, context.Canceled, "Run")
+		locktest.Is(t, err, broken, "Run")
+	})
+	elect(t, "releases the lock when lead panics", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		defer func() { locktest.Equal(t, recover(), "lead", "recovered") }()
+		_ = c[0].Run(t.Context(), func(context.Context) error { panic("lead") })
+	})
+	elect(t, "says that the lock was lost as lead returned", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
+		err := c[0].Run(t.Context(), func(context.Context) error {
+			synctest.Wait() // for the nodes beyond the quorum
+			locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
+			return nil
+		})
+		locktest.Is(t, err, quorumlock.ErrLost, "Run")
+	})
+	elect(t, "ends with its client", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		var w work
+		leads := c[0].runs(t.Context(), w.lead)
+		time.Sleep(time.Second)
+		waits := c[1].runs(t.Context(), w.lead)
+		time.Sleep(time.Second)
+		locktest.OK(t, c[0].client.Close(), "Close")
+		locktest.Is(t, <-leads, quorumlock.ErrClosed, "Run of the leader")
+		locktest.OK(t, c[1].client.Close(), "Close")
+		locktest.Is(t, <-waits, quorumlock.ErrClosed, "Run of the other")
+		time.Sleep(quorumlock.DefaultTTL)
+	})
+	elect(t, "ends the work first when an outer lock is lost", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		outer := locktest.Lock(t, c[0].client.Mutex("outer"))
+		w := work{winds: 9 * time.Second}
+		ended := c[0].runs(outer.Context(), w.lead)
+		time.Sleep(time.Second)
+		led := c[1].queues(t)
+		time.Sleep(time.Second)
+		locktest.Must(t, c[1].client.Mutex("outer").ForceUnlock(t.Context()), "ForceUnlock")
+		<-outer.Context().Done()
+		second := <-led
+		w.so(t, 1, 0, "when the next leads")
+		if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, election.ErrNotDrained) {
+			t.Errorf("Run: %v, want the error of its ctx", err)
+		}
+		resign(t, second)
+		_ = outer.Unlock(t.Context())
+	})
 }
 
 func TestRunReturnsWhatLeadReturnsByItself(t *testing.T) {
 	broken := errors.New("broken")
 	for name, want := range map[string]error{"nothing": nil, "an error": broken} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, servers := start(t, 1)
+		elect(t, name, 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 			if err := c[0].Run(t.Context(), func(context.Context) error { return want }); err != want { //nolint:errorlint // it is the very error
 				t.Errorf("Run: %v, want %v", err, want)
 			}
-			synctest.Wait()
-			locktest.Nothing(t, servers)
 		})
 	}
 }
@@ -81,240 +171,114 @@ func TestTheLockIsReleasedWhenLeadHasReturnedAndNotBefore(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, c *candidate, stop func() error){
 		"Resign": func(t *testing.T, c *candidate, _ func() error) {
 			began := time.Now()
-			if err := c.Resign(t.Context()); err != nil {
-				t.Errorf("Resign: %v", err)
-			}
-			if took := time.Since(began); took < 9*time.Second {
-				t.Errorf("Resign returned after %v, before lead had", took)
-			}
+			locktest.OK(t, c.Resign(t.Context()), "Resign")
+			locktest.Took(t, began, 9*time.Second, time.Minute, "Resign returns when lead has")
 		},
 		"ctx": func(t *testing.T, _ *candidate, stop func() error) {
-			if err := stop(); !errors.Is(err, context.Canceled) {
-				t.Errorf("Run: %v, want Canceled", err)
-			}
+			locktest.Is(t, stop(), context.Canceled, "Run")
 		},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, servers := start(t, 2)
+		elect(t, name, 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 			w := work{winds: 9 * time.Second} // most of a TTL
 			stop := c[0].background(t, w.lead)
 			time.Sleep(8 * time.Second)
-			var second *election.Term
-			var released time.Time
-			var waiting sync.WaitGroup
-			waiting.Go(func() {
-				second = <-c[1].queues(t)
-				released = time.Now()
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				if w.inside != 0 {
-					t.Error("the next leads while lead runs")
-				}
-			})
+			next := c[1].queues(t)
 			time.Sleep(time.Second)
 			began := time.Now()
-			end(t, c[0], stop)
-			waiting.Wait()
-			if took := released.Sub(began); took < 9*time.Second || took > 9*time.Second+10*time.Millisecond {
-				t.Errorf("the next leads %v after the end, want 9 s, when lead returns", took)
-			}
+			go end(t, c[0], stop)
+			<-next
+			locktest.Took(t, began, 9*time.Second, 9*time.Second+10*time.Millisecond, "the next leads when lead returns")
+			w.so(t, 1, 0, "when the next leads")
 			_ = stop()
-			resign(t, second)
-			locktest.Nothing(t, servers)
 		})
 	}
 }
 
 func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		var log strings.Builder
-		c, servers := start(t, 2, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	log, logger := locktest.Logger()
+	elect(t, "while it winds up", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		w := work{winds: time.Minute}
 		stop := c[0].background(t, w.lead)
 		time.Sleep(time.Second)
 		began := time.Now()
-		if err := c[0].Resign(within(t, 30*time.Second)); !errors.Is(err, election.ErrNotDrained) {
-			t.Errorf("Resign: %v, want ErrNotDrained", err)
-			_ = stop()
-			return
-		}
-		if took := time.Since(began); took < quorumlock.DefaultTTL || took > quorumlock.DefaultTTL+time.Second {
-			t.Errorf("it took %v, want a TTL", took)
-		}
+		locktest.Is(t, c[0].Resign(within(t, 30*time.Second)), election.ErrNotDrained, "Resign")
+		locktest.Took(t, began, quorumlock.DefaultTTL, quorumlock.DefaultTTL+time.Second, "Resign")
 		second := c[1].leads(t)
-		if err := c[0].Health(9 * time.Second); err == nil || !strings.Contains(err.Error(), "still at work") {
-			t.Errorf("Health: %v, want it to say that lead goes on", err)
-		}
-		if err := c[0].Health(time.Hour); err != nil {
-			t.Errorf("Health within its grace: %v", err)
-		}
+		says(t, c[0].Health(9*time.Second), "still at work", "Health")
+		locktest.OK(t, c[0].Health(time.Hour), "Health within its grace")
 		synctest.Wait()
-		if !strings.Contains(log.String(), "released while the leader was still at work") {
-			t.Errorf("the log says %q", log.String())
-		}
+		locktest.Equal(t, len(log.Lines("released while the leader was still at work")), 1, "lines in the log")
 		time.Sleep(time.Minute)
-		if err := c[0].Health(0); err != nil {
-			t.Errorf("Health after lead returned: %v", err)
-		}
-		if n, _ := w.so(); n != 1 {
-			t.Errorf("lead ran %d times, want once: somebody else leads", n)
-		}
+		locktest.OK(t, c[0].Health(0), "Health after lead returned")
+		w.so(t, 1, 0, "while somebody else leads")
 		resign(t, second)
 		_ = stop()
-		locktest.Nothing(t, servers)
+	}, logger)
+	var lost []quorumlock.LossReason
+	losses := locktest.Observer(func(e quorumlock.Event) {
+		if e.Kind == quorumlock.Lost {
+			lost = append(lost, e.Reason)
+		}
 	})
-}
-
-func TestRunCampaignsAgainAfterALossAndAfterResign(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		var w work
-		stop := c[0].background(t, w.lead)
-		time.Sleep(time.Second)
-		for i := range 3 {
-			locktest.Each(c[0].paths, (*embedded.Server).Kill)
-			time.Sleep(30 * time.Second)
-			if n, inside := w.so(); n != i+1 || inside != 0 {
-				t.Errorf("%d terms, %d inside, while the nodes are down", n, inside)
+	elect(t, "while it hangs, though it has entered its lock again", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		hang := make(chan struct{})
+		stop := c[0].background(t, func(ctx context.Context) error {
+			inner, err := c[0].client.Mutex("job").Lock(context.WithoutCancel(ctx))
+			if err != nil {
+				return err
 			}
-			locktest.Each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
-			time.Sleep(2 * time.Second)
-		}
-		if err := c[0].Resign(t.Context()); err != nil {
-			t.Errorf("Resign: %v", err)
-		}
-		time.Sleep(time.Second)
-		if n, inside := w.so(); n != 5 || inside != 1 {
-			t.Errorf("%d terms, %d inside, want the fifth", n, inside)
-		}
-		if err := stop(); !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v, want Canceled", err)
-		}
-		locktest.Nothing(t, servers)
-	})
-}
-
-// A lead function that steps down by itself must not wait for itself.
-func TestLeadMayResignFromWithin(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		terms := 0
-		err := c[0].Run(t.Context(), func(ctx context.Context) error {
-			if terms++; terms == 3 {
-				return nil
-			}
-			began := time.Now()
-			if err := c[0].Resign(ctx); err != nil {
-				t.Errorf("Resign: %v", err)
-			}
-			if time.Since(began) > 0 || !errors.Is(context.Cause(ctx), election.ErrResigned) {
-				t.Errorf("after %v the context has the cause %v", time.Since(began), context.Cause(ctx))
-			}
+			<-inner.Context().Done()
+			<-hang
+			locktest.Is(t, inner.Unlock(context.WithoutCancel(ctx)), quorumlock.ErrLost, "Unlock of what was released")
 			return nil
 		})
-		if err != nil || terms != 3 {
-			t.Errorf("Run: %v after %d terms", err, terms)
+		time.Sleep(time.Second)
+		began := time.Now()
+		locktest.Is(t, c[0].Resign(t.Context()), election.ErrNotDrained, "Resign")
+		c[1].leads(t)
+		locktest.Took(t, began, 0, quorumlock.DefaultTTL+time.Second, "the next leads")
+		if len(lost) != 1 || lost[0] != quorumlock.LostResigned {
+			t.Errorf("the observer is told of the losses %q", lost)
 		}
-		synctest.Wait()
-		locktest.Nothing(t, servers)
-	})
+		close(hang)
+		locktest.Is(t, stop(), context.Canceled, "Run")
+	}, quorumlock.WithObserver(losses))
 }
 
 func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		var log strings.Builder
-		c, _ := start(t, 1, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	log, logger := locktest.Logger()
+	elect(t, "once", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		broken := errors.New("the disk is full")
 		stop := c[0].background(t, func(ctx context.Context) error {
 			<-ctx.Done()
 			return broken
 		})
 		time.Sleep(time.Second)
-		locktest.Each(c[0].paths, (*embedded.Server).Kill)
+		locktest.Kill(c[0].paths...)
 		time.Sleep(30 * time.Second)
-		locktest.Each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(c[0].paths...)
 		time.Sleep(2 * time.Second)
-		if err := stop(); !errors.Is(err, context.Canceled) || !errors.Is(err, broken) {
-			t.Errorf("Run: %v, want Canceled joined with the error of lead", err)
-		}
+		err := stop()
+		locktest.Is(t, err, context.Canceled, "Run")
+		locktest.Is(t, err, broken, "Run")
 		synctest.Wait()
-		if n := strings.Count(log.String(), "the disk is full"); n != 1 {
-			t.Errorf("the error is logged %d times, want once:\n%s", n, log.String())
-		}
-	})
+		locktest.Equal(t, len(log.Lines("the disk is full")), 1, "lines in the log")
+	}, logger)
 }
 
-// An error that is joined with that of the context is not only the end of the context.
-func TestRunReturnsWhatLeadJoinedWithTheEndOfItsContext(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := start(t, 1)
-		broken := errors.New("the disk is full")
-		stop := c[0].background(t, func(ctx context.Context) error {
-			<-ctx.Done()
-			return errors.Join(ctx.Err(), broken)
-		})
-		time.Sleep(time.Second)
-		if err := stop(); !errors.Is(err, context.Canceled) || !errors.Is(err, broken) {
-			t.Errorf("Run: %v, want Canceled joined with the error of lead", err)
-		}
-	})
-}
-
-func TestALeadThatPanicsReleasesTheLock(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		func() {
-			defer func() {
-				if r := recover(); r != "lead" {
-					t.Errorf("recovered %v", r)
-				}
-			}()
-			_ = c[0].Run(t.Context(), func(context.Context) error { panic("lead") })
-		}()
-		synctest.Wait()
-		locktest.Nothing(t, servers)
-	})
-}
-
-func TestRunSaysThatTheLockWasLostAsItReturns(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		err := c[0].Run(t.Context(), func(context.Context) error {
-			synctest.Wait() // for the nodes beyond the quorum
-			locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
-			return nil
-		})
-		if !errors.Is(err, quorumlock.ErrLost) {
-			t.Errorf("Run: %v, want ErrLost", err)
-		}
-	})
-}
-
-func TestRunGoesOnAfterWithWait(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := start(t, 2, quorumlock.WithWait(time.Second))
+func TestRunWithWait(t *testing.T) {
+	elect(t, "goes on after it", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
 		var w work
 		stop := c[1].background(t, w.lead)
 		time.Sleep(10 * time.Second)
 		resign(t, term)
 		time.Sleep(time.Second)
-		if _, inside := w.so(); inside != 1 {
-			t.Error("it does not lead")
-		}
+		w.so(t, 1, 1, "after the end of the other term")
 		_ = stop()
-	})
-}
-
-// The timeout of a node must not be mistaken for the end of WithWait.
-func TestRunWithWaitReturnsARefusalThatIsFinal(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1, quorumlock.WithWait(time.Minute))
-		locktest.Each(servers[:3], func(s *embedded.Server) {
-			if err := s.Redis.Set(wire.LeaderKey("job"), "mine"); err != nil {
-				t.Fatal(err)
-			}
-		})
+	}, quorumlock.WithWait(time.Second))
+	elect(t, "does not mistake the timeout of a node for the end of it", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
+		occupy(t, wire.LeaderKey("job"), servers[:3]...)
 		c[0].paths[3].Stall()
 		began := time.Now()
 		err := c[0].Run(within(t, time.Hour), func(context.Context) error { return errors.New("it has led") })
@@ -322,25 +286,34 @@ func TestRunWithWaitReturnsARefusalThatIsFinal(t *testing.T) {
 			t.Errorf("Run after %v: %v, want a QuorumError soon", time.Since(began), err)
 		}
 		c[0].paths[3].Resume()
-	})
+		time.Sleep(quorumlock.DefaultTTL)
+		locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del(wire.LeaderKey("job")) })
+	}, quorumlock.WithWait(time.Minute))
 }
 
-func TestAClientThatIsClosedEndsRun(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := start(t, 2)
-		var w work
-		ended := make(chan error, 2)
-		for i := range c {
-			go func() { ended <- c[i].Run(t.Context(), w.lead) }()
-			time.Sleep(time.Second)
-		}
-		for i := range c {
-			if err := c[i].client.Close(); err != nil {
-				t.Error(err)
+// The work of an inner election is a part of the work of the outer one.
+func TestTheWorkOfAnInnerElectionMayResignFromTheOuter(t *testing.T) {
+	for name, of := range map[string]func(context.Context) context.Context{
+		"with its ctx": func(ctx context.Context) context.Context { return ctx },
+		"detached":     context.WithoutCancel,
+	} {
+		elect(t, name, 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+			inner := election.New(c[0].client.Mutex("inner"), "inner")
+			ctx, cancel := context.WithCancel(t.Context())
+			err := c[0].Run(ctx, func(lead context.Context) error {
+				outer, _ := election.TermOf(lead)
+				return inner.Run(lead, func(both context.Context) error {
+					defer cancel()
+					began := time.Now()
+					if err := outer.Resign(of(both)); err != nil || time.Since(began) > time.Second {
+						t.Errorf("Resign: %v after %v, want nil at once", err, time.Since(began))
+					}
+					return nil
+				})
+			})
+			if !errors.Is(err, context.Canceled) || errors.Is(err, election.ErrNotDrained) {
+				t.Errorf("Run: %v", err)
 			}
-			if err := <-ended; !errors.Is(err, quorumlock.ErrClosed) {
-				t.Errorf("Run: %v, want ErrClosed", err)
-			}
-		}
-	})
+		})
+	}
 }

@@ -26,94 +26,82 @@ func TestShutdownResignsAndTheLeaderDrains(t *testing.T) {
 		"for longer than it has":   {time.Minute, nil, quorumlock.DefaultTTL},
 		"the error of the context": {0, context.Canceled, 0},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, servers := start(t, 2)
-			ended := make(chan error, 1)
-			go func() {
-				ended <- c[0].Run(t.Context(), func(ctx context.Context) error {
-					<-ctx.Done()
-					if cause := context.Cause(ctx); !errors.Is(cause, election.ErrResigned) {
-						t.Errorf("the term ended with %v, want ErrResigned", cause)
-					}
-					time.Sleep(tt.drain)
-					return tt.err
-				})
-			}()
+		elect(t, name, 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+			ended := c[0].runs(t.Context(), func(ctx context.Context) error {
+				<-ctx.Done()
+				locktest.Is(t, context.Cause(ctx), election.ErrResigned, "the end of the term")
+				time.Sleep(tt.drain)
+				return tt.err
+			})
 			time.Sleep(time.Second)
 			second := c[1].queues(t)
 			time.Sleep(time.Minute) // the lease is renewed
 
 			began := time.Now()
-			over := make(chan error, 1)
-			go func() { over <- c[0].client.Shutdown(within(t, 2*time.Minute)) }()
-			term := <-second
-			if took := time.Since(began); took < tt.next || took > tt.next+time.Second {
-				t.Errorf("the next leads after %v, want %v", took, tt.next)
-			}
-			if err := <-over; err != nil {
-				t.Errorf("Shutdown: %v", err)
-			}
+			over := async(func() error { return c[0].client.Shutdown(within(t, 2*time.Minute)) })
+			<-second
+			locktest.Took(t, began, tt.next, tt.next+time.Second, "the next leads")
+			locktest.OK(t, <-over, "Shutdown")
 			err := <-ended
 			if !errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, failed) != (tt.err == failed) || errors.Is(err, context.Canceled) {
 				t.Errorf("Run: %v, want ErrClosed, and the error of a drain", err)
 			}
-			resign(t, term)
-			locktest.Nothing(t, servers)
 		})
 	}
 }
 
-func TestShutdownWaitsForTheLeader(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
+func TestShutdown(t *testing.T) {
+	elect(t, "waits for the leader", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
 		time.AfterFunc(5*time.Second, func() {
-			if err := term.Err(); !errors.Is(err, election.ErrResigned) {
-				t.Errorf("during the shutdown the term says %v, want ErrResigned", err)
-			}
-			resign(t, term)
+			locktest.Is(t, term.Err(), election.ErrResigned, "during the shutdown the term says")
+			locktest.OK(t, term.Resign(t.Context()), "Resign")
 		})
 		began := time.Now()
-		if err := c[0].client.Shutdown(within(t, 2*time.Minute)); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took < 5*time.Second || took > 6*time.Second {
-			t.Errorf("Shutdown took %v", took)
-		}
-		locktest.Nothing(t, servers)
+		locktest.OK(t, c[0].client.Shutdown(within(t, 2*time.Minute)), "Shutdown")
+		locktest.Took(t, began, 5*time.Second, 6*time.Second, "Shutdown")
+	})
+	elect(t, "ends a campaign that has the lock, but not the value at a quorum yet", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
+		resign(t, c[0].leads(t))
+		restart := killAtProclaim(servers[:3]...)
+		ended := async(func() error { return locktest.Err(c[0].Campaign(t.Context())) })
+		time.Sleep(time.Second)
+		over := async(func() error { return c[0].client.Shutdown(within(t, 2*time.Minute)) })
+		locktest.Is(t, <-ended, quorumlock.ErrClosed, "Campaign")
+		restart()
+		locktest.OK(t, <-over, "Shutdown")
 	})
 }
 
-// The lock is won, but the value is not at a quorum yet: no caller has the term.
-func TestShutdownEndsACampaignThatHasTheLock(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		resign(t, c[0].leads(t))
-		locktest.Each(servers[:3], func(s *embedded.Server) {
-			s.Before(func(r embedded.Run) {
-				if r.Script == "proclaim" {
-					s.Kill()
-				}
-			})
-		})
-		ended := make(chan error, 1)
-		go func() {
-			_, err := c[0].Campaign(t.Context())
-			ended <- err
-		}()
+func TestClose(t *testing.T) {
+	elect(t, "loses the lease and does not wait for a drain", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		ctx, cancel := context.WithCancel(t.Context())
+		term, err := c[0].Campaign(ctx)
+		locktest.Must(t, err, "Campaign")
+		cancel()
 		time.Sleep(time.Second)
-		over := make(chan error, 1)
-		go func() { over <- c[0].client.Shutdown(within(t, 2*time.Minute)) }()
-		if err := <-ended; !errors.Is(err, quorumlock.ErrClosed) {
-			t.Errorf("Campaign: %v, want ErrClosed", err)
-		}
-		locktest.Each(servers[:3], func(s *embedded.Server) {
-			s.Before(nil)
-			s.Restart(true)
+		began := time.Now()
+		locktest.OK(t, c[0].client.Close(), "Close")
+		locktest.Took(t, began, 0, time.Second, "Close")
+		locktest.Is(t, term.Resign(t.Context()), quorumlock.ErrLost, "Resign")
+		time.Sleep(quorumlock.DefaultTTL)
+	})
+	elect(t, "lets the lead function take its time after that", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		ctx, cancel := context.WithCancel(t.Context())
+		end := make(chan struct{})
+		got := c[0].runs(ctx, func(ctx context.Context) error {
+			<-ctx.Done()
+			<-end
+			return nil
 		})
-		if err := <-over; err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		locktest.Nothing(t, servers)
+		time.Sleep(time.Second)
+		cancel()
+		time.Sleep(time.Second)
+		began := time.Now()
+		locktest.OK(t, c[0].client.Close(), "Close")
+		locktest.Took(t, began, 0, time.Second, "Close")
+		close(end)
+		locktest.Is(t, <-got, context.Canceled, "Run")
+		time.Sleep(quorumlock.DefaultTTL)
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/fence"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 func path(r *http.Request) string { return r.URL.Path }
@@ -34,6 +34,19 @@ func serve(t *testing.T, store fence.Store) (*httptest.Server, func() []uint64) 
 		defer mu.Unlock()
 		return seen
 	}
+}
+
+// send gives a handler a request with tokens, of which an empty one is none.
+func send(h http.Handler, method, path string, tokens ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for _, token := range tokens {
+		if token != "" {
+			r.Header.Add(fence.HeaderToken, token)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
 }
 
 // put sends a write with a token, or without one if it is 0.
@@ -68,17 +81,13 @@ func TestMiddlewareRefusesStaleTokens(t *testing.T) {
 				{"/a", 5, 200}, {"/a", 5, 200}, {"/a", 7, 200}, {"/a", 6, 412}, {"/b", 1, 200}, {"/a", 8, 200}, {"/a", 0, 428},
 			} {
 				response := put(t, server.URL+step.path, step.token)
-				if response.StatusCode != step.status {
-					t.Errorf("token %d on %s: status %d, want %d", step.token, step.path, response.StatusCode, step.status)
-				}
+				locktest.Equal(t, response.StatusCode, step.status, "token %d on %s", step.token, step.path)
 				err := fence.CheckResponse(response)
 				if stale, ok := errors.AsType[*fence.StaleError](err); (step.status == 412) != ok || ok && *stale != (fence.StaleError{Resource: "/a", Token: 6, Seen: 7}) {
 					t.Errorf("token %d on %s: CheckResponse says %v", step.token, step.path, err)
 				}
 			}
-			if got := fmt.Sprint(seen()); got != "[5 5 7 1 8]" {
-				t.Errorf("the handler was given the tokens %s, want [5 5 7 1 8]", got)
-			}
+			locktest.Equal(t, fmt.Sprint(seen()), "[5 5 7 1 8]", "the handler was given the tokens")
 		})
 	}
 }
@@ -110,12 +119,7 @@ func TestMiddlewareAnswersWhatIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ran := false
 			h := fence.Middleware(tt.store, tt.resource)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
-			r := httptest.NewRequest(tt.method, "/x", nil)
-			for _, token := range tt.tokens {
-				r.Header.Add(fence.HeaderToken, token)
-			}
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
+			w := send(h, tt.method, "/x", tt.tokens...)
 			if w.Code != tt.status || ran != (tt.status == 200) {
 				t.Errorf("status %d, the handler ran: %v, want %d", w.Code, ran, tt.status)
 			}
@@ -131,10 +135,7 @@ func TestMiddlewareAnswersWhatIsWrong(t *testing.T) {
 func TestMiddlewareMarksEveryTokenOfAKnownResource(t *testing.T) {
 	marked := make(noting)
 	known := func(r *http.Request) string {
-		if r.URL.Path != "/known" {
-			return ""
-		}
-		return r.URL.Path
+		return strings.TrimPrefix(r.URL.Path, "/new")
 	}
 	h := fence.Middleware(marked, known)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, tt := range []struct {
@@ -143,19 +144,9 @@ func TestMiddlewareMarksEveryTokenOfAKnownResource(t *testing.T) {
 	}{
 		{"GET", "/known", "7", 200}, {"OPTIONS", "/known", "9223372036854775807", 200}, {"GET", "/new", "8", 400}, {"PUT", "/new", "8", 400}, {"GET", "/new", "", 200},
 	} {
-		r := httptest.NewRequest(tt.method, tt.path, nil)
-		if tt.token != "" {
-			r.Header.Set(fence.HeaderToken, tt.token)
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != tt.status {
-			t.Errorf("%s %s with the token %q: status %d, want %d", tt.method, tt.path, tt.token, w.Code, tt.status)
-		}
+		locktest.Equal(t, send(h, tt.method, tt.path, tt.token).Code, tt.status, "%s %s with the token %q", tt.method, tt.path, tt.token)
 	}
-	if got := fmt.Sprint(marked); got != "map[/known:9223372036854775807]" {
-		t.Errorf("the store was given %s", got)
-	}
+	locktest.Equal(t, fmt.Sprint(marked), "map[/known:9223372036854775807]", "the store was given")
 }
 
 // noting is a store that lets everybody in, and notes the last token of each resource.
@@ -173,23 +164,18 @@ func (f failing) Enter(context.Context, string, uint64) (func(), error) { return
 // A precondition of another kind is none of ours.
 func TestCheckResponseLeavesOtherResponsesAlone(t *testing.T) {
 	for _, r := range []*http.Response{nil, {StatusCode: 200}, {StatusCode: 412}, {StatusCode: 412, Header: http.Header{fence.HeaderSeen: {"x"}}}} {
-		if err := fence.CheckResponse(r); err != nil {
-			t.Errorf("CheckResponse: %v, want nil", err)
-		}
+		locktest.OK(t, fence.CheckResponse(r), "CheckResponse")
 	}
 }
 
 // With Memory, handlers of one resource run one after the other. A waiting request is overtaken by
 // a later one with a higher token.
 func TestMemoryRefusesARequestThatIsOvertakenAsItWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		var store fence.Memory
 		done := make(chan struct{})
 		h := fence.Middleware(&store, path)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
-		r := httptest.NewRequest("PUT", "/x", nil)
-		r.Header.Set(fence.HeaderToken, "7")
-		go h.ServeHTTP(httptest.NewRecorder(), r)
+		go send(h, "PUT", "/x", "7")
 		eight, nine := make(chan error, 1), make(chan error, 1)
 		for token, result := range map[uint64]chan error{8: eight, 9: nine} {
 			go func() {
@@ -206,12 +192,8 @@ func TestMemoryRefusesARequestThatIsOvertakenAsItWaits(t *testing.T) {
 			t.Error("somebody was let in while the first handler runs")
 		}
 		close(done)
-		if err := <-eight; !errors.Is(err, fence.ErrStale) {
-			t.Errorf("Enter with 8: %v, want ErrStale", err)
-		}
-		if err := <-nine; err != nil {
-			t.Errorf("Enter with 9: %v", err)
-		}
+		locktest.Is(t, <-eight, fence.ErrStale, "Enter with 8")
+		locktest.OK(t, <-nine, "Enter with 9")
 	})
 }
 
@@ -221,9 +203,7 @@ func TestMemoryLetsTheNextInAfterAPanic(t *testing.T) {
 	for range 2 {
 		func() {
 			defer func() { _ = recover() }()
-			r := httptest.NewRequest("PUT", "/x", nil)
-			r.Header.Set(fence.HeaderToken, "7")
-			h.ServeHTTP(httptest.NewRecorder(), r)
+			send(h, "PUT", "/x", "7")
 			t.Error("the panic is gone")
 		}()
 	}
@@ -235,14 +215,10 @@ func TestMemoryWaitsNoLongerThanItsContext(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.Enter(ctx, "x", 8); !errors.Is(err, context.Canceled) {
-		t.Errorf("Enter with a done context: %v, want context.Canceled", err)
-	}
+	locktest.Is(t, locktest.Err(store.Enter(ctx, "x", 8)), context.Canceled, "Enter with a done context")
 	leave()
 	leave() // more than once is no harm
-	if _, err := store.Enter(t.Context(), "x", 7); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("Enter with 7 after 8 has come: %v, want ErrStale", err)
-	}
+	locktest.Is(t, locktest.Err(store.Enter(t.Context(), "x", 7)), fence.ErrStale, "Enter with 7 after 8 has come")
 	leave, err = store.Enter(t.Context(), "x", 8)
 	must(t, err)
 	leave()

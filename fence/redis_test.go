@@ -2,6 +2,7 @@ package fence_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/fence"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 func newRedis(t *testing.T) (*fence.Redis, *miniredis.Miniredis) {
@@ -23,12 +25,17 @@ func newRedis(t *testing.T) (*fence.Redis, *miniredis.Miniredis) {
 	return f, server
 }
 
+func holds(t *testing.T, server *miniredis.Miniredis, key, want string) {
+	t.Helper()
+	v, err := server.Get(key)
+	must(t, err)
+	locktest.Equal(t, v, want, "%s", key)
+}
+
 func TestRedisRefusesStaleTokens(t *testing.T) {
 	f, server := newRedis(t)
 	ctx := t.Context()
-	if err := f.Set(ctx, "x", 5, "early", 0); !errors.Is(err, fence.ErrMissing) {
-		t.Errorf("Set of a key that was never marked: %v, want ErrMissing", err)
-	}
+	locktest.Is(t, f.Set(ctx, "x", 5, "early", 0), fence.ErrMissing, "Set of a key that was never marked")
 	for _, token := range []uint64{9, 9, 10} {
 		must(t, f.Mark(ctx, "x", token))
 	}
@@ -38,22 +45,16 @@ func TestRedisRefusesStaleTokens(t *testing.T) {
 			t.Errorf("%s with token 9 after 10: %v, want that it is stale", name, err)
 		}
 	}
-	if v, _ := server.Get("x"); v != "ten" {
-		t.Errorf("the value is %q, want %q", v, "ten")
-	}
+	holds(t, server, "x", "ten")
 	must(t, f.Set(ctx, "x", 11, "eleven", 0)) // a higher token marks itself
-	if err := f.Mark(ctx, "x", 10); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("Mark with 10 after a Set with 11: %v, want ErrStale", err)
-	}
+	locktest.Is(t, f.Mark(ctx, "x", 10), fence.ErrStale, "Mark with 10 after a Set with 11")
 }
 
 // A Lua number cannot tell these tokens apart.
 func TestRedisComparesLargeTokensExactly(t *testing.T) {
 	f, _ := newRedis(t)
 	must(t, f.Mark(t.Context(), "x", math.MaxInt64))
-	if err := f.Mark(t.Context(), "x", math.MaxInt64-1); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("Mark with a token that is lower by one: %v, want ErrStale", err)
-	}
+	locktest.Is(t, f.Mark(t.Context(), "x", math.MaxInt64-1), fence.ErrStale, "Mark with a token that is lower by one")
 	must(t, f.Mark(t.Context(), "y", 99))
 	must(t, f.Mark(t.Context(), "y", 100)) // longer, though it sorts before
 }
@@ -68,21 +69,14 @@ func TestGuardedScriptSeesItsOwnKeysAndArguments(t *testing.T) {
 	if err != nil || len(got) != 2 || got[0] != "a" || got[1] != "2" {
 		t.Errorf("the script returned %q, %v", got, err)
 	}
-	if list, _ := server.List("b"); len(list) != 3 || list[0] != "one" || list[1] != "2" || list[2] != "2" {
-		t.Errorf("the script has written %q", list)
-	}
-	if err := f.Run(t.Context(), script, "x", 6, []string{"a", "b"}, "one", 2).Err(); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("Run with a stale token: %v, want ErrStale", err)
-	}
-	if list, _ := server.List("b"); len(list) != 3 {
-		t.Errorf("a stale script has written: %q", list)
-	}
-	if err := f.Run(t.Context(), fence.Guard("return redis.error_reply('MINE and only mine')"), "x", 7, nil).Err(); err == nil || err.Error() != "MINE and only mine" {
-		t.Errorf("the error of a script came back as %v", err)
-	}
-	if err := f.Run(t.Context(), fence.Guard("return false"), "x", 7, nil).Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("a script that returns nothing: %v, want redis.Nil", err)
-	}
+	list, _ := server.List("b")
+	locktest.Equal(t, strings.Join(list, " "), "one 2 2", "the script has written")
+	locktest.Is(t, f.Run(t.Context(), script, "x", 6, []string{"a", "b"}, "one", 2).Err(), fence.ErrStale, "Run with a stale token")
+	list, _ = server.List("b")
+	locktest.Equal(t, len(list), 3, "a stale script has written")
+	err = f.Run(t.Context(), fence.Guard("return redis.error_reply('MINE and only mine')"), "x", 7, nil).Err()
+	locktest.Equal(t, fmt.Sprint(err), "MINE and only mine", "the error of a script came back as")
+	locktest.Is(t, f.Run(t.Context(), fence.Guard("return false"), "x", 7, nil).Err(), redis.Nil, "a script that returns nothing")
 }
 
 func TestRedisKeepsTokensAsLongAsSaid(t *testing.T) {
@@ -93,36 +87,23 @@ func TestRedisKeepsTokensAsLongAsSaid(t *testing.T) {
 	must(t, err)
 	ctx, key := t.Context(), "quorumlock_fence:{x}"
 	must(t, anHour.Mark(ctx, "x", 5))
-	if ttl := server.TTL(key); ttl != time.Hour {
-		t.Errorf("the token is kept for %v, want an hour", ttl)
-	}
+	locktest.Equal(t, server.TTL(key), time.Hour, "the token is kept for")
 	server.FastForward(50 * time.Minute)
 	must(t, anHour.Set(ctx, "x", 5, "v", time.Minute))
-	if ttl := server.TTL(key); ttl != time.Hour {
-		t.Errorf("after a write, the token is kept for %v, want an hour", ttl)
-	}
-	if ttl := server.TTL("x"); ttl != time.Minute {
-		t.Errorf("the value is kept for %v, want a minute", ttl)
-	}
+	locktest.Equal(t, server.TTL(key), time.Hour, "after a write, the token is kept for")
+	locktest.Equal(t, server.TTL("x"), time.Minute, "the value is kept for")
 	must(t, forever.Mark(ctx, "x", 5))
-	if ttl := server.TTL(key); ttl != 0 {
-		t.Errorf("the token is kept for %v, want for ever", ttl)
-	}
+	locktest.Equal(t, server.TTL(key), 0, "the token is kept for ever")
 	must(t, forever.Set(ctx, "x", 5, "v", 0))
-	if ttl := server.TTL("x"); ttl != 0 {
-		t.Errorf("the value is kept for %v, want for ever", ttl)
-	}
+	locktest.Equal(t, server.TTL("x"), 0, "the value is kept for ever")
 }
 
 func TestRedisKeyOfATokenGoesWithTheResource(t *testing.T) {
 	f, server := newRedis(t)
 	must(t, f.Mark(t.Context(), "plain", 1))
 	must(t, f.Mark(t.Context(), "{tagged}:x", 1))
-	for _, key := range []string{"quorumlock_fence:{plain}", "quorumlock_fence*:{tagged}:x"} {
-		if v, err := server.Get(key); v != "1" {
-			t.Errorf("%s is %q, %v, want the token", key, v, err)
-		}
-	}
+	holds(t, server, "quorumlock_fence:{plain}", "1")
+	holds(t, server, "quorumlock_fence*:{tagged}:x", "1")
 }
 
 func TestRedisRefusesAKeyThatHoldsSomethingElse(t *testing.T) {
@@ -136,7 +117,5 @@ func TestRedisRefusesAKeyThatHoldsSomethingElse(t *testing.T) {
 			t.Errorf("Mark over a %s: %v, want an error of its own", resource, err)
 		}
 	}
-	if v, _ := server.Get("quorumlock_fence:{text}"); v != "hello" {
-		t.Errorf("the key is %q now: it must not be touched", v)
-	}
+	holds(t, server, "quorumlock_fence:{text}", "hello") // it is not touched
 }

@@ -3,6 +3,8 @@ package fence
 import (
 	"slices"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 // The statements for the databases. Their effects are tested on real ones, in integration/fencing.
@@ -43,36 +45,27 @@ func TestStatements(t *testing.T) {
 	} {
 		t.Run(tt.dialect.String(), func(t *testing.T) {
 			table, err := NewSQL(tt.dialect, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, err, "NewSQL")
 			rows, err := NewRows(tt.dialect, Columns{Table: "bank.accounts", Key: "id", Token: "fence"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, err, "NewRows")
 			mark := table.column.insert("x", 7)
 			markRow := rows.column.mark("x", 7)
 			check := table.column.check("x", 7, nil)
 			set := rows.column.check("x", 7, []assignment{{tt.dialect.quote("balance"), 50}})
-			for _, c := range []struct{ what, got, want string }{
-				{"Mark", mark.text.String(), tt.mark}, {"Check", check.text.String(), tt.check},
-				{"Rows.Mark", markRow.text.String(), tt.markRow}, {"Set", set.text.String(), tt.set},
-				{"SQL.Migration", table.Migration(), tt.migration}, {"Rows.Migration", rows.Migration(), tt.alter},
+			locktest.Equal(t, table.Migration(), tt.migration, "SQL.Migration")
+			locktest.Equal(t, rows.Migration(), tt.alter, "Rows.Migration")
+			for what, c := range map[string]struct {
+				got  *statement
+				text string
+				args []any
+			}{
+				"Mark": {mark, tt.mark, []any{"x", int64(7), int64(7)}}, "Check": {check, tt.check, []any{int64(7), "x"}},
+				"Rows.Mark": {markRow, tt.markRow, []any{int64(7), "x"}}, "Set": {set, tt.set, []any{int64(7), 50, int64(7), "x"}},
 			} {
-				if c.got != c.want {
-					t.Errorf("%s:\n%s\nwant\n%s", c.what, c.got, c.want)
+				locktest.Equal(t, c.got.text.String(), c.text, "%s", what)
+				if !slices.Equal(c.got.args, c.args) {
+					t.Errorf("%s has the arguments %v, want %v", what, c.got.args, c.args)
 				}
-			}
-			if want := []any{"x", int64(7), int64(7)}; !slices.Equal(mark.args, want) {
-				t.Errorf("Mark has the arguments %v, want %v", mark.args, want)
-			}
-			for what, args := range map[string][]any{"Check": check.args, "Rows.Mark": markRow.args} {
-				if want := []any{int64(7), "x"}; !slices.Equal(args, want) {
-					t.Errorf("%s has the arguments %v, want %v", what, args, want)
-				}
-			}
-			if want := []any{int64(7), 50, int64(7), "x"}; !slices.Equal(set.args, want) {
-				t.Errorf("Set has the arguments %v, want %v", set.args, want)
 			}
 		})
 	}

@@ -13,26 +13,19 @@ import (
 	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
-	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestLockerConforms(t *testing.T) { testMyLocker(t) }
 
 // The library's own locks do what the checks ask for.
 func TestLocksOfTheLibraryConform(t *testing.T) {
-	for name, lock := range map[string]func(t *testing.T, n *nodetest.Nodes) quorumlock.Locker{
-		"redlock.Mutex":   func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker { return n.NewClient().Mutex("x") },
-		"redlock.RWMutex": func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker { return n.NewClient().RWMutex("x") },
-		"redlock.Semaphore with one permit": func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker {
-			return n.NewClient().Semaphore("x", 1)
-		},
-		"multilock.Mutex": func(t *testing.T, n *nodetest.Nodes) quorumlock.Locker {
-			client := n.NewClient()
-			all, err := multilock.New([]quorumlock.Locker{client.Mutex("x"), client.Mutex("y")})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return all
+	for name, lock := range map[string]func(t *testing.T, c *redlock.Client) quorumlock.Locker{
+		"redlock.Mutex":                     func(_ *testing.T, c *redlock.Client) quorumlock.Locker { return c.Mutex("x") },
+		"redlock.RWMutex":                   func(_ *testing.T, c *redlock.Client) quorumlock.Locker { return c.RWMutex("x") },
+		"redlock.Semaphore with one permit": func(_ *testing.T, c *redlock.Client) quorumlock.Locker { return c.Semaphore("x", 1) },
+		"multilock.Mutex": func(t *testing.T, c *redlock.Client) quorumlock.Locker {
+			return internaltest.Multi(t, c.Mutex("x"), c.Mutex("y"))
 		},
 	} {
 		if internaltest.Race && name != "redlock.Mutex" {
@@ -41,7 +34,7 @@ func TestLocksOfTheLibraryConform(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			locktest.Conformance{Bubble: true, New: func(t *testing.T) (a, b quorumlock.Locker) {
 				n := nodetest.Start(t, 3)
-				return lock(t, n), lock(t, n)
+				return lock(t, n.NewClient()), lock(t, n.NewClient())
 			}}.Run(t)
 		})
 	}
@@ -62,9 +55,10 @@ func TestLocksOfTheLibraryConform(t *testing.T) {
 // broken is a Locker that breaks one promise.
 type broken struct {
 	*locktest.Locker
-	lock func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error)
-	try  func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error)
+	lock, try call
 }
+
+type call func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error)
 
 func (b *broken) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	if b.lock != nil {
@@ -82,142 +76,115 @@ func (b *broken) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 
 // worn is a hold whose lease says something else than it should.
 type worn struct {
-	quorumlock.Hold
-	lease *quorumlock.Lease
+	*quorumlock.Lease
 	token func(uint64) uint64
 	leave func(*quorumlock.Lease, context.Context, time.Duration) error
 }
 
-func (w *worn) Name() string                     { return w.lease.Name() }
-func (w *worn) Owner() quorumlock.Owner          { return w.lease.Owner() }
-func (w *worn) ValidUntil() time.Time            { return w.lease.ValidUntil() }
-func (w *worn) HoldCount() int                   { return w.lease.HoldCount() }
-func (w *worn) Extend(ctx context.Context) error { return w.lease.Extend(ctx) }
 func (w *worn) Token() uint64 {
 	if w.token != nil {
-		return w.token(w.lease.Token())
+		return w.token(w.Lease.Token())
 	}
-	return w.lease.Token()
+	return w.Lease.Token()
 }
+
 func (w *worn) EndLease(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
 	if w.leave != nil {
-		return w.leave(w.lease, ctx, keep)
+		return w.leave(w.Lease, ctx, keep)
 	}
-	return w.lease.UnlockAfter(ctx, keep)
+	return w.UnlockAfter(ctx, keep)
 }
 
 // wear wraps the leases of both calls.
 func wear(change func(*worn)) broken {
-	wrap := func(ctx context.Context, lease *quorumlock.Lease, err error) (*quorumlock.Lease, error) {
-		if err != nil {
-			return nil, err
+	wrap := func(lock func(*locktest.Locker, context.Context) (*quorumlock.Lease, error)) call {
+		return func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+			lease, err := lock(l, ctx)
+			if err != nil {
+				return nil, err
+			}
+			w := &worn{Lease: lease}
+			change(w)
+			wrapped, _ := quorumlock.NewLease(lease.Context(), w)
+			return wrapped, nil
 		}
-		w := &worn{lease: lease}
-		change(w)
-		wrapped, _ := quorumlock.NewLease(lease.Context(), w)
-		return wrapped, nil
 	}
-	return broken{
-		lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			lease, err := l.Lock(ctx)
-			return wrap(ctx, lease, err)
-		},
-		try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			lease, err := l.TryLock(ctx)
-			return wrap(ctx, lease, err)
-		},
-	}
+	return broken{lock: wrap((*locktest.Locker).Lock), try: wrap((*locktest.Locker).TryLock)}
 }
 
 // brokenLockers break one promise each; the value is a check that must find it.
 var brokenLockers = map[string]struct {
-	make  func() broken
+	is    broken
 	check string
 }{
-	"tokens stand still": {func() broken { return wear(func(w *worn) { w.token = func(uint64) uint64 { return 7 } }) }, "tokens rise"},
-	"tokens fall":        {func() broken { return wear(func(w *worn) { w.token = func(n uint64) uint64 { return 1000 - n } }) }, "tokens rise"},
-	"Unlock does nothing when ctx is done": {func() broken {
-		return wear(func(w *worn) {
-			w.leave = func(l *quorumlock.Lease, ctx context.Context, keep time.Duration) error {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				return l.UnlockAfter(ctx, keep)
+	"tokens stand still": {wear(func(w *worn) { w.token = func(uint64) uint64 { return 7 } }), "tokens rise"},
+	"tokens fall":        {wear(func(w *worn) { w.token = func(n uint64) uint64 { return 1000 - n } }), "tokens rise"},
+	"Unlock does nothing when ctx is done": {wear(func(w *worn) {
+		w.leave = func(l *quorumlock.Lease, ctx context.Context, keep time.Duration) error {
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
-		})
-	}, "Unlock releases though"},
-	"UnlockAfter keeps nothing": {func() broken {
-		return wear(func(w *worn) {
-			w.leave = func(l *quorumlock.Lease, ctx context.Context, _ time.Duration) error { return l.Unlock(ctx) }
-		})
-	}, "UnlockAfter keeps"},
-	"a lock for each call": {func() broken {
-		return broken{
-			lock: func(ctx context.Context, _ *locktest.Locker) (*quorumlock.Lease, error) {
-				return locktest.New("x").Lock(ctx)
-			},
-			try: func(ctx context.Context, _ *locktest.Locker) (*quorumlock.Lease, error) {
-				return locktest.New("x").TryLock(ctx)
-			},
+			return l.UnlockAfter(ctx, keep)
 		}
+	}), "Unlock releases though"},
+	"UnlockAfter keeps nothing": {wear(func(w *worn) {
+		w.leave = func(l *quorumlock.Lease, ctx context.Context, _ time.Duration) error { return l.Unlock(ctx) }
+	}), "UnlockAfter keeps"},
+	"a lock for each call": {broken{
+		lock: func(ctx context.Context, _ *locktest.Locker) (*quorumlock.Lease, error) {
+			return locktest.New("x").Lock(ctx)
+		},
+		try: func(ctx context.Context, _ *locktest.Locker) (*quorumlock.Lease, error) {
+			return locktest.New("x").TryLock(ctx)
+		},
 	}, "one holder at a time"},
-	"Lock does not wait": {func() broken {
-		return broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) { return l.TryLock(ctx) }}
-	}, "Lock waits"},
-	"TryLock waits": {func() broken {
-		return broken{try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			if ctx == nil || ctx.Err() != nil {
-				return l.TryLock(ctx)
+	"Lock does not wait": {broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) { return l.TryLock(ctx) }}, "Lock waits"},
+	"TryLock waits": {broken{try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+		if ctx == nil || ctx.Err() != nil {
+			return l.TryLock(ctx)
+		}
+		start := time.Now()
+		for time.Since(start) < time.Second {
+			if lease, err := l.TryLock(ctx); err == nil {
+				return lease, nil
 			}
-			start := time.Now()
-			for time.Since(start) < time.Second {
-				if lease, err := l.TryLock(ctx); err == nil {
-					return lease, nil
-				}
-				time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
+		}
+		return nil, context.DeadlineExceeded
+	}}, "a held lock is refused"},
+	"Lock polls": {broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+		if ctx == nil {
+			return l.Lock(ctx)
+		}
+		for n := time.Duration(17); ; n = n*7%13 + 1 {
+			if lease, err := l.TryLock(ctx); err == nil || ctx.Err() != nil {
+				return lease, err
 			}
-			return nil, context.DeadlineExceeded
-		}}
-	}, "a held lock is refused"},
-	"Lock polls": {func() broken {
-		return broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			if ctx == nil {
-				return l.Lock(ctx)
+			time.Sleep(n * time.Millisecond)
+		}
+	}}, "waiters are served in the order"},
+	"leases of no parent": {broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+		if ctx == nil {
+			return l.Lock(ctx)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		for {
+			if lease, err := l.TryLock(context.WithoutCancel(ctx)); err == nil {
+				return lease, nil
+			} else if ctx.Err() != nil {
+				return nil, errors.Join(ctx.Err(), err)
 			}
-			for n := time.Duration(17); ; n = n*7%13 + 1 {
-				if lease, err := l.TryLock(ctx); err == nil || ctx.Err() != nil {
-					return lease, err
-				}
-				time.Sleep(n * time.Millisecond)
-			}
-		}}
-	}, "waiters are served in the order"},
-	"leases of no parent": {func() broken {
-		return broken{lock: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			if ctx == nil {
-				return l.Lock(ctx)
-			}
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			for {
-				if lease, err := l.TryLock(context.WithoutCancel(ctx)); err == nil {
-					return lease, nil
-				} else if ctx.Err() != nil {
-					return nil, errors.Join(ctx.Err(), err)
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-		}}
-	}, "the context of a lease ends"},
-	"no re-entry": {func() broken {
-		return broken{try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
-			if ctx == nil || ctx.Err() != nil {
-				return l.TryLock(ctx)
-			}
-			return l.TryLock(context.Background())
-		}}
-	}, "the context of a lease enters"},
+			time.Sleep(10 * time.Millisecond)
+		}
+	}}, "the context of a lease ends"},
+	"no re-entry": {broken{try: func(ctx context.Context, l *locktest.Locker) (*quorumlock.Lease, error) {
+		if ctx == nil || ctx.Err() != nil {
+			return l.TryLock(ctx)
+		}
+		return l.TryLock(context.Background())
+	}}, "the context of a lease enters"},
 }
 
 // TestConformanceOfABrokenLocker runs the checks on a broken Locker in a process of its own if the
@@ -228,7 +195,7 @@ func TestConformanceOfABrokenLocker(t *testing.T) {
 		return // it is a role, and not a test: TestConformanceFindsBrokenLockers plays it
 	}
 	locktest.Conformance{Bubble: true, New: func(*testing.T) (a, b quorumlock.Locker) {
-		l := brokenLockers[name].make()
+		l := brokenLockers[name].is
 		l.Locker = locktest.New("x")
 		return &l, &l
 	}}.Run(t)

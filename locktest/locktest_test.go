@@ -8,42 +8,39 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest"
 )
 
+// bubble runs a subtest in virtual time.
+func bubble(t *testing.T, name string, f func(t *testing.T, l *locktest.Locker), opts ...quorumlock.Option) {
+	t.Helper()
+	internaltest.Run(t, name, func(t *testing.T) { f(t, locktest.New("x", opts...)) })
+}
+
 func lock(t *testing.T, l *locktest.Locker) *quorumlock.Lease {
 	t.Helper()
-	lease, err := l.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lease
+	return internaltest.MustLock(t, l)
 }
 
 func unlock(t *testing.T, lease *quorumlock.Lease) {
 	t.Helper()
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	internaltest.MustUnlock(t, lease)
 }
 
-func TestHoldTakesAFreeLockAtOnce(t *testing.T) {
-	l := locktest.New("x")
-	release := l.Hold()
-	_, err := l.TryLock(t.Context())
-	held, ok := errors.AsType[*quorumlock.HeldError](err)
-	if !ok || held.Name != "x" || held.Holder.Label() != "somebody-else" || held.TTL <= 0 {
-		t.Errorf("TryLock: %v, want that somebody else has it", err)
-	}
-	release()
-	release() // once more is no harm
-	unlock(t, lock(t, l))
-}
-
-func TestHoldTakesAHeldLockBeforeAllWhoWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := locktest.New("x")
+func TestHold(t *testing.T) {
+	bubble(t, "takes a free lock at once", func(t *testing.T, l *locktest.Locker) {
+		release := l.Hold()
+		_, err := l.TryLock(t.Context())
+		held, ok := errors.AsType[*quorumlock.HeldError](err)
+		if !ok || held.Name != "x" || held.Holder.Label() != "somebody-else" || held.TTL <= 0 {
+			t.Errorf("TryLock: %v, want that somebody else has it", err)
+		}
+		release()
+		release() // once more is no harm
+		unlock(t, lock(t, l))
+	})
+	bubble(t, "takes a held lock before all who wait", func(t *testing.T, l *locktest.Locker) {
 		lease := lock(t, l)
 		waiter := make(chan *quorumlock.Lease, 1)
 		go func() { waiter <- lock(t, l) }()
@@ -62,39 +59,26 @@ func TestHoldTakesAHeldLockBeforeAllWhoWait(t *testing.T) {
 		release()
 		unlock(t, <-waiter)
 	})
+	bubble(t, "takes nothing when it is released before its turn", func(t *testing.T, l *locktest.Locker) {
+		lease := lock(t, l)
+		l.Hold()()
+		unlock(t, lease)
+		unlock(t, lock(t, l))
+	})
 }
 
-func TestHoldThatIsReleasedBeforeItsTurnTakesNothing(t *testing.T) {
-	l := locktest.New("x")
-	lease := lock(t, l)
-	l.Hold()()
-	unlock(t, lease)
-	unlock(t, lock(t, l))
-}
-
-func TestLoseEndsTheLeaseAndFreesTheLock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := locktest.New("x")
-		if l.Lose() {
-			t.Error("Lose of a free lock says that there was a lease")
-		}
+func TestFaults(t *testing.T) {
+	bubble(t, "Lose ends the lease and frees the lock", func(t *testing.T, l *locktest.Locker) {
+		internaltest.Equal(t, l.Lose(), false, "Lose of a free lock")
 		release := l.Hold()
-		if l.Lose() {
-			t.Error("Lose of somebody else's hold says that there was a lease")
-		}
+		internaltest.Equal(t, l.Lose(), false, "Lose of somebody else's hold")
 		release()
 		outer := lock(t, l)
-		inner, err := l.Lock(outer.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := internaltest.LockIn(t, outer.Context(), l)
 		waiter := make(chan *quorumlock.Lease, 1)
 		go func() { waiter <- lock(t, l) }()
 		synctest.Wait()
-		if !l.Lose() {
-			t.Error("Lose says that there was no lease")
-		}
+		internaltest.Equal(t, l.Lose(), true, "Lose of a lease")
 		for _, lease := range []*quorumlock.Lease{outer, inner} {
 			lost, ok := errors.AsType[*quorumlock.LostError](context.Cause(lease.Context()))
 			if !ok || lost.Name != "x" || lost.Owner != outer.Owner() {
@@ -103,65 +87,38 @@ func TestLoseEndsTheLeaseAndFreesTheLock(t *testing.T) {
 			if time.Now().Before(lease.ValidUntil()) {
 				t.Errorf("a lost lease is valid until %v", lease.ValidUntil())
 			}
-			if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("Extend: %v, want ErrLost", err)
-			}
-			if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("Unlock: %v, want ErrLost", err)
-			}
+			internaltest.Is(t, lease.Extend(t.Context()), quorumlock.ErrLost, "Extend")
+			internaltest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
 		}
 		next := <-waiter
-		if next.Token() <= outer.Token() {
-			t.Errorf("token %d after %d", next.Token(), outer.Token())
-		}
+		internaltest.Rises(t, outer, next)
 		unlock(t, next)
 	})
-}
-
-func TestDelayMakesCallsSlow(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := locktest.New("x")
+	bubble(t, "Delay makes calls slow", func(t *testing.T, l *locktest.Locker) {
 		l.Delay(3 * time.Second)
 		start := time.Now()
 		unlock(t, lock(t, l))
-		if took := time.Since(start); took != 3*time.Second {
-			t.Errorf("Lock took %v, want 3 s", took)
-		}
+		internaltest.Took(t, start, 3*time.Second, 3*time.Second, "Lock")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := l.TryLock(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 4*time.Second {
-			t.Errorf("TryLock: %v after %v, want DeadlineExceeded after 1 s more", err, time.Since(start))
-		}
+		internaltest.Is(t, internaltest.Err(l.TryLock(ctx)), context.DeadlineExceeded, "TryLock")
 		l.Delay(0)
 		unlock(t, lock(t, l))
-		if time.Since(start) != 4*time.Second {
-			t.Error("a delay of 0 delays")
-		}
+		internaltest.Took(t, start, 4*time.Second, 4*time.Second, "all, with a TryLock for 1 s, and a delay of 0")
 	})
-}
-
-func TestFailFailsEveryCallAndThoseThatWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l, outage := locktest.New("x"), &quorumlock.QuorumError{Needed: 3}
+	bubble(t, "Fail fails every call and those that wait", func(t *testing.T, l *locktest.Locker) {
+		outage := &quorumlock.QuorumError{Needed: 3}
 		lease := lock(t, l)
 		waiter := make(chan error, 1)
-		go func() {
-			_, err := l.Lock(t.Context())
-			waiter <- err
-		}()
+		go func() { waiter <- internaltest.Err(l.Lock(t.Context())) }()
 		synctest.Wait()
 		l.Fail(outage)
-		if err := <-waiter; err != outage {
-			t.Errorf("the waiter returned %v, want the error of the test", err)
-		}
-		_, lockErr := l.Lock(t.Context())
-		_, tryErr := l.TryLock(t.Context())
-		for name, err := range map[string]error{"Lock": lockErr, "TryLock": tryErr, "Extend": lease.Extend(t.Context()), "Unlock": lease.Unlock(t.Context())} {
-			if err != outage {
-				t.Errorf("%s: %v, want the error of the test", name, err)
-			}
+		internaltest.Equal(t, <-waiter, error(outage), "the waiter")
+		for name, err := range map[string]error{
+			"Lock": internaltest.Err(l.Lock(t.Context())), "TryLock": internaltest.Err(l.TryLock(t.Context())),
+			"Extend": lease.Extend(t.Context()), "Unlock": lease.Unlock(t.Context()),
+		} {
+			internaltest.Equal(t, err, error(outage), "%s", name)
 		}
 		l.Fail(nil)
 		unlock(t, lock(t, l)) // Unlock has released it
@@ -169,7 +126,6 @@ func TestFailFailsEveryCallAndThoseThatWait(t *testing.T) {
 }
 
 func TestLeasesEndAsTheOptionsSay(t *testing.T) {
-	t.Parallel()
 	const ttl = 10 * time.Second
 	validity := quorumlock.DefaultDrift().Validity(ttl, 0)
 	for name, tt := range map[string]struct {
@@ -180,49 +136,33 @@ func TestLeasesEndAsTheOptionsSay(t *testing.T) {
 		"without renewal": {[]quorumlock.Option{quorumlock.WithoutRenewal()}, validity},
 		"with a max hold": {[]quorumlock.Option{quorumlock.WithMaxHold(time.Minute)}, time.Minute + validity},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, start := locktest.New("x", append(tt.opts, quorumlock.WithTTL(ttl))...), time.Now()
-				lease := lock(t, l)
-				if left := time.Until(lease.ValidUntil()); left != validity {
-					t.Errorf("a new lease is valid for %v, want %v", left, validity)
-				}
-				if tt.ends == 0 {
-					time.Sleep(time.Hour)
-					unlock(t, lease)
-					return
-				}
-				<-lease.Context().Done()
-				if !errors.Is(context.Cause(lease.Context()), quorumlock.ErrLost) || time.Since(start) != tt.ends {
-					t.Errorf("it ended after %v: %v, want %v and ErrLost", time.Since(start), context.Cause(lease.Context()), tt.ends)
-				}
-				unlock(t, lock(t, l))
-			})
-		})
+		bubble(t, name, func(t *testing.T, l *locktest.Locker) {
+			start, lease := time.Now(), lock(t, l)
+			internaltest.Equal(t, time.Until(lease.ValidUntil()), validity, "validity of a new lease")
+			if tt.ends == 0 {
+				time.Sleep(time.Hour)
+				unlock(t, lease)
+				return
+			}
+			<-lease.Context().Done()
+			internaltest.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "the end")
+			internaltest.Took(t, start, tt.ends, tt.ends, "the lease")
+			unlock(t, lock(t, l))
+		}, append(tt.opts, quorumlock.WithTTL(ttl))...)
 	}
 }
 
-func TestExtendMovesTheEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := locktest.New("x", quorumlock.WithoutRenewal())
+func TestExtendAndWait(t *testing.T) {
+	bubble(t, "Extend moves the end", func(t *testing.T, l *locktest.Locker) {
 		lease := lock(t, l)
 		for range 5 {
 			time.Sleep(8 * time.Second)
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			internaltest.Must(t, lease.Extend(t.Context()), "Extend")
 		}
 		unlock(t, lease)
-	})
-}
-
-// A waiter whose time is over at the very time at which its turn comes leaves the lock free,
-// whichever it notices.
-func TestWaiterThatLeavesAsItsTurnComesLeavesTheLockFree(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l, refused := locktest.New("x", quorumlock.WithWait(time.Second)), 0
+	}, quorumlock.WithoutRenewal())
+	bubble(t, "a waiter that leaves as its turn comes leaves the lock free, whichever it notices", func(t *testing.T, l *locktest.Locker) {
+		refused := 0
 		for range 300 {
 			lease, over := lock(t, l), make(chan struct{})
 			go func() {
@@ -237,41 +177,28 @@ func TestWaiterThatLeavesAsItsTurnComesLeavesTheLockFree(t *testing.T) {
 			time.Sleep(time.Second)
 			unlock(t, lease)
 			<-over
-			next, err := l.TryLock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			unlock(t, next)
+			unlock(t, internaltest.TryLock(t, l))
 		}
 		t.Logf("%d of 300 waiters were refused", refused)
-	})
-}
-
-func TestWithWaitBoundsTheWaitAndNotTheLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := locktest.New("x", quorumlock.WithWait(time.Second))
+	}, quorumlock.WithWait(time.Second))
+	bubble(t, "WithWait bounds the wait and not the lease", func(t *testing.T, l *locktest.Locker) {
 		lease, start := lock(t, l), time.Now()
 		if _, err := l.Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) || time.Since(start) != time.Second {
 			t.Errorf("Lock: %v after %v, want DeadlineExceeded with ErrHeld after a second", err, time.Since(start))
 		}
-		if lease.Context().Err() != nil {
-			t.Error("the lease ended with the wait")
+		internaltest.Held(t, lease)
+		unlock(t, lease)
+	}, quorumlock.WithWait(time.Second))
+	bubble(t, "no time to wait is no waiting", func(t *testing.T, l *locktest.Locker) {
+		lease := lock(t, l)
+		if _, err := l.Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("Lock: %v, want DeadlineExceeded with ErrHeld", err)
+		}
+		if _, err := l.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("TryLock: %v, want ErrHeld alone", err)
 		}
 		unlock(t, lease)
-	})
-}
-
-func TestNoTimeToWaitIsNoWaiting(t *testing.T) {
-	l := locktest.New("x", quorumlock.WithWait(0))
-	lease := lock(t, l)
-	if _, err := l.Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) {
-		t.Errorf("Lock: %v, want DeadlineExceeded with ErrHeld", err)
-	}
-	if _, err := l.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("TryLock: %v, want ErrHeld alone", err)
-	}
-	unlock(t, lease)
+	}, quorumlock.WithWait(0))
 }
 
 func TestBadNamesAndOptionsAreErrorsOfTheCalls(t *testing.T) {
@@ -280,11 +207,7 @@ func TestBadNamesAndOptionsAreErrorsOfTheCalls(t *testing.T) {
 		"a bad TTL":     locktest.New("x", quorumlock.WithTTL(1)),
 		"WithOwner":     locktest.New("x", quorumlock.WithOwner(quorumlock.NewOwner())),
 	} {
-		if _, err := l.Lock(t.Context()); !errors.Is(err, quorumlock.ErrMisuse) {
-			t.Errorf("%s: Lock: %v, want ErrMisuse", name, err)
-		}
-		if _, err := l.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrMisuse) {
-			t.Errorf("%s: TryLock: %v, want ErrMisuse", name, err)
-		}
+		internaltest.Is(t, internaltest.Err(l.Lock(t.Context())), quorumlock.ErrMisuse, "%s: Lock", name)
+		internaltest.Is(t, internaltest.Err(l.TryLock(t.Context())), quorumlock.ErrMisuse, "%s: TryLock", name)
 	}
 }

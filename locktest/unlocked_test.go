@@ -2,14 +2,13 @@ package locktest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
@@ -36,29 +35,13 @@ func (i *inner) end() []string {
 // forgets is code under test that unlocks its first lease only.
 func forgets(t *testing.T, lock quorumlock.Locker) {
 	ctx := t.Context()
-	_ = quorumlock.Do(ctx, lock, func(ctx context.Context) error {
-		again, err := lock.TryLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return again.Unlock(ctx)
-	})
-	if _, err := quorumlock.Once(ctx, lock, time.Second, func(context.Context) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	lease, err := lock.Lock(ctx) // it waits for a second
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lock.TryLock(ctx); err == nil {
-		t.Fatal("granted twice")
-	}
-	if _, err := lock.TryLock(lease.Context()); err != nil { // entered, and not unlocked
-		t.Fatal(err)
-	}
-	if err := lease.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_ = quorumlock.Do(ctx, lock, func(ctx context.Context) error { return internaltest.LockIn(t, ctx, lock).Unlock(ctx) })
+	internaltest.Must(t, internaltest.Err(quorumlock.Once(ctx, lock, time.Second, func(context.Context) error { return nil })), "Once")
+	lease := internaltest.Lock(t, lock) // it waits for a second
+	internaltest.Refused(t, lock)
+	_, err := lock.TryLock(lease.Context()) // entered, and not unlocked
+	internaltest.Must(t, err, "TryLock")
+	internaltest.Must(t, lease.Unlock(ctx), "Unlock")
 }
 
 func TestAllUnlockedNamesTheLineOfALeaseThatIsNot(t *testing.T) {
@@ -70,33 +53,24 @@ func TestAllUnlockedNamesTheLineOfALeaseThatIsNot(t *testing.T) {
 			return nodetest.Start(t, 3, quorumlock.WithObserver(o)).Client().Mutex("x")
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				i := &inner{TB: t}
-				forgets(t, lock(t, locktest.AllUnlocked(i)))
-				errors := i.end()
-				if len(errors) != 1 || !strings.Contains(errors[0], `the lease of "x"`) || !strings.Contains(errors[0], "unlocked_test.go:56,") || !strings.Contains(errors[0], "defer lease.Unlock(ctx)") {
-					t.Errorf("%q, want one error with the line of the second TryLock", errors)
-				}
-			})
+		internaltest.Run(t, name, func(t *testing.T) {
+			i := &inner{TB: t}
+			forgets(t, lock(t, locktest.AllUnlocked(i)))
+			errors := i.end()
+			if len(errors) != 1 || !strings.Contains(errors[0], `the lease of "x"`) || !strings.Contains(errors[0], "unlocked_test.go:42,") || !strings.Contains(errors[0], "defer lease.Unlock(ctx)") {
+				t.Errorf("%q, want one error with the line of the second TryLock", errors)
+			}
 		})
 	}
 }
 
 func TestAllUnlockedCountsAnUnlockAfterClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	internaltest.Bubble(t, func(t *testing.T) {
 		i := &inner{TB: t}
 		client := nodetest.Start(t, 3, quorumlock.WithObserver(locktest.AllUnlocked(i))).Client()
-		lease, err := client.Mutex("x").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-			t.Errorf("Unlock: %v, want ErrLost", err)
-		}
+		lease := internaltest.Lock(t, client.Mutex("x"))
+		internaltest.OK(t, client.Close(), "Close")
+		internaltest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
 		if errs := i.end(); len(errs) > 0 {
 			t.Errorf("%q", errs)
 		}

@@ -37,17 +37,14 @@ func BenchmarkContended(b *testing.B) {
 		defer c.Close() //nolint:errcheck // of no interest here
 		clients = append(clients, c)
 	}
-	kinds := map[string]func(*redlock.Client) []quorumlock.Locker{
-		"one mutex":   func(c *redlock.Client) []quorumlock.Locker { return []quorumlock.Locker{c.Mutex("b")} },
-		"two mutexes": func(c *redlock.Client) []quorumlock.Locker { return []quorumlock.Locker{c.Mutex("a"), c.Mutex("b")} },
-		"a reader and a mutex": func(c *redlock.Client) []quorumlock.Locker {
-			return []quorumlock.Locker{c.RWMutex("a").RLocker(), c.Mutex("b")}
-		},
-		"a mutex and a slot": func(c *redlock.Client) []quorumlock.Locker {
-			return []quorumlock.Locker{c.Semaphore("s", 2), c.Mutex("b")}
-		},
-		"a mutex, a slot, a reader": func(c *redlock.Client) []quorumlock.Locker {
-			return []quorumlock.Locker{c.Mutex("b"), c.Semaphore("s", 2), c.RWMutex("a").RLocker()}
+	type lockers = []quorumlock.Locker
+	kinds := map[string]func(*redlock.Client) lockers{
+		"one mutex":            func(c *redlock.Client) lockers { return lockers{c.Mutex("b")} },
+		"two mutexes":          func(c *redlock.Client) lockers { return lockers{c.Mutex("a"), c.Mutex("b")} },
+		"a reader and a mutex": func(c *redlock.Client) lockers { return lockers{c.RWMutex("a").RLocker(), c.Mutex("b")} },
+		"a mutex and a slot":   func(c *redlock.Client) lockers { return lockers{c.Semaphore("s", 2), c.Mutex("b")} },
+		"a mutex, a slot, a reader": func(c *redlock.Client) lockers {
+			return lockers{c.Mutex("b"), c.Semaphore("s", 2), c.RWMutex("a").RLocker()}
 		},
 	}
 	for _, crowd := range []struct {

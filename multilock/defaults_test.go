@@ -1,10 +1,7 @@
 package multilock_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +14,7 @@ import (
 // A MultiLock inherits its client's options as defaults.
 func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		var lines bytes.Buffer
+		lines, logger := locktest.Logger()
 		acquired := 0
 		seen := locktest.Observer(func(e quorumlock.Event) {
 			if e.Kind == quorumlock.Acquired && strings.Contains(e.Lock, " + ") {
@@ -26,29 +23,22 @@ func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 		})
 		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithWait(time.Second), quorumlock.WithoutRenewal(),
 			quorumlock.WithLabel("billing"), quorumlock.WithPrefix("{app}:"), quorumlock.WithQuorum(3),
-			quorumlock.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))), quorumlock.WithObserver(seen))
+			logger, quorumlock.WithObserver(seen))
 		a, b := c.Mutex("a"), c.Mutex("b")
 		lease := locktest.Lock(t, locktest.Multi(t, a, b))
 		if left := time.Until(lease.ValidUntil()); left > 3*time.Second {
 			t.Errorf("valid for %v, want less than the client's TTL of 3s", left)
 		}
-		if label := lease.Owner().Label(); label != "billing" {
-			t.Errorf("the label is %q", label)
-		}
-		if n := locktest.Holds(servers, "{app}:a", lease.Owner()); n != 3 {
-			t.Errorf("%d nodes have the key with the client's prefix", n)
-		}
+		locktest.Equal(t, lease.Owner().Label(), "billing", "the label")
+		locktest.Equal(t, locktest.Holds(servers, "{app}:a", lease.Owner()), 3, "nodes that have the key with the client's prefix")
 		began := time.Now()
-		if _, err := locktest.Multi(t, b, a).Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
-			t.Errorf("Lock: %v after %v, want DeadlineExceeded after the client's wait of 1s", err, time.Since(began))
-		}
+		locktest.Is(t, locktest.Err(locktest.Multi(t, b, a).Lock(t.Context())), context.DeadlineExceeded, "Lock")
+		locktest.Took(t, began, time.Second, time.Second, "Lock")
 		locktest.Lost(t, lease, 3*time.Second) // it is not renewed
-		if acquired != 1 {
-			t.Errorf("the client's Observer learned of %d grants, want 1", acquired)
-		}
+		locktest.Equal(t, acquired, 1, "grants that the client's Observer learned of")
 		_ = c.Close() // returns when all is logged
-		if !strings.Contains(lines.String(), "a + b") {
-			t.Errorf("the client's logger has nothing of the loss:\n%s", lines.String())
+		if len(lines.Lines("a + b")) == 0 {
+			t.Error("the client's logger has nothing of the loss")
 		}
 	})
 }
@@ -57,9 +47,7 @@ func TestOptionsOfAMultiLockOverrideItsDefaults(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := locktest.Client(t, 3, quorumlock.WithTTL(3*time.Second))
 		m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b", quorumlock.WithTTL(5*time.Second))}, quorumlock.WithTTL(7*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err, "New")
 		lease := locktest.Lock(t, m)
 		if left := time.Until(lease.ValidUntil()); left < 6*time.Second || left > 7*time.Second {
 			t.Errorf("valid for %v, want almost 7s", left)
@@ -94,10 +82,7 @@ func TestDifferentDefaultsOfClientsAreRefusedUntilOneIsGiven(t *testing.T) {
 					t.Errorf("New: %v, want that %s", err, tt.want)
 				}
 				m, err := multilock.New(members, tt.given)
-				if err != nil {
-					t.Errorf("New with the option: %v", err)
-					continue
-				}
+				locktest.Must(t, err, "New with the option")
 				if _, err := multilock.New([]quorumlock.Locker{m, c.Mutex("y")}); err == nil {
 					t.Error("New took a MultiLock of clients that differ as a member")
 				}
@@ -114,7 +99,5 @@ func TestTheGuardOfASingleMemberIsNotLost(t *testing.T) {
 	if _, err := multilock.New(members); err == nil || !strings.Contains(err.Error(), "member 2 has WithRestartGuard(1m0s): give it to multilock.New") {
 		t.Errorf("New: %v", err)
 	}
-	if _, err := multilock.New(members, guard); err != nil {
-		t.Error(err)
-	}
+	locktest.OK(t, locktest.Err(multilock.New(members, guard)), "New")
 }

@@ -16,12 +16,11 @@ import (
 func rows(c *redlock.Client, n, bytes int) []quorumlock.Locker {
 	members := make([]quorumlock.Locker, n)
 	for i := range members {
-		size := (bytes - bytes/n*(n-1)) // of the first, so that the sum is right
-		if i > 0 {
-			size = bytes / n
+		size := bytes / n
+		if i == 0 {
+			size += bytes % n
 		}
-		name := fmt.Sprintf("%04d", i)
-		members[i] = c.Mutex(name + strings.Repeat("x", size-len(name)))
+		members[i] = c.Mutex(fmt.Sprintf("%0*d", size, i))
 	}
 	return members
 }
@@ -38,21 +37,11 @@ func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
 
-		last := members[len(members)-1].Name()
-		lease = locktest.Lock(t, other.Mutex(last))
-		waited := make(chan error)
-		go func() {
-			lease, err := m.Lock(t.Context())
-			if err == nil {
-				err = lease.Unlock(t.Context())
-			}
-			waited <- err
-		}()
+		lease = locktest.Lock(t, other.Mutex(members[len(members)-1].Name()))
+		waiter := locktest.Waiter(t, m)
 		time.Sleep(2 * time.Second)
 		locktest.Unlock(t, lease)
-		if err := <-waited; err != nil {
-			t.Errorf("%.300v", err)
-		}
+		locktest.Unlock(t, <-waiter)
 		locktest.Nothing(t, servers)
 	})
 }
@@ -80,14 +69,10 @@ func TestAMultiLockThatIsTooLargeForItsNodeTimeoutIsRefused(t *testing.T) {
 	c, _ := locktest.Client(t, 3)
 	members := rows(c, 501, 5010)
 	short := quorumlock.WithNodeTimeout(50 * time.Millisecond)
-	if _, err := multilock.New(members[:500], short); err != nil {
-		t.Error(err)
-	}
+	locktest.OK(t, locktest.Err(multilock.New(members[:500], short)), "New")
 	want := "use at most 500 locks, or a node timeout of 50.1ms or more"
 	if _, err := multilock.New(members, short); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
-	if _, err := multilock.New(members, quorumlock.WithNodeTimeout(51*time.Millisecond)); err != nil {
-		t.Error(err)
-	}
+	locktest.OK(t, locktest.Err(multilock.New(members, quorumlock.WithNodeTimeout(51*time.Millisecond))), "New")
 }

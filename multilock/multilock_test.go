@@ -17,29 +17,107 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// "Lock both accounts": different names at the same nodes, as one lock.
-func TestBothAccountsAreLockedAsOne(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+// tried runs a subtest with two clients of five servers, and checks that it leaves nothing at them.
+func tried(t *testing.T, name string, f func(t *testing.T, c, other *redlock.Client, servers []*embedded.Server)) {
+	t.Helper()
+	locktest.Run(t, name, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
 		other, _ := locktest.Another(t, servers)
-		a, b := c.Mutex("account:1"), c.Mutex("account:2")
-		both := locktest.Multi(t, a, b)
-		if both.Name() != "account:1 + account:2" {
-			t.Errorf("the name is %q", both.Name())
-		}
+		f(t, c, other, servers)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// free checks that every lock is free, and nothing else.
+func free(t *testing.T, locks ...quorumlock.Locker) {
+	t.Helper()
+	for _, l := range locks {
+		locktest.Unlock(t, locktest.TryLock(t, l))
+	}
+}
+
+func TestMembersAreLockedAsOne(t *testing.T) {
+	tried(t, "both accounts", func(t *testing.T, c, other *redlock.Client, servers []*embedded.Server) {
+		a, b := "account:1", "account:2"
+		both := locktest.Multi(t, c.Mutex(a), c.Mutex(b))
+		locktest.Equal(t, both.Name(), "account:1 + account:2", "the name")
 		lease := locktest.Lock(t, both)
-		for _, name := range []string{"account:1", "account:2"} {
+		for _, name := range []string{a, b} {
 			locktest.Refused(t, other.Mutex(name))
-			if n := locktest.Holds(servers, name, lease.Owner()); n != 5 {
-				t.Errorf("%d nodes have %q", n, name)
-			}
+			locktest.Equal(t, locktest.Holds(servers, name, lease.Owner()), 5, "nodes that have %q", name)
 		}
 		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
-		free(t, other.Mutex("account:1"), other.Mutex("account:2"))
-		locktest.Nothing(t, servers)
+		free(t, other.Mutex(a), other.Mutex(b))
 	})
+	tried(t, "or none, where somebody else holds one", func(t *testing.T, c, other *redlock.Client, _ []*embedded.Server) {
+		m := locktest.Multi(t, c.Mutex("a"), c.Mutex("b"), c.Mutex("c"))
+		for name, others := range map[string]string{"a": "bc", "b": "ac", "c": "ab"} {
+			held := locktest.Lock(t, other.Mutex(name))
+			locktest.Refused(t, m)
+			free(t, other.Mutex(others[:1]), other.Mutex(others[1:]))
+			locktest.Unlock(t, held)
+		}
+		free(t, m)
+	})
+	tried(t, "or none, where one cannot be reached", func(t *testing.T, c, _ *redlock.Client, _ []*embedded.Server) {
+		d, far := locktest.Client(t, 3)
+		m := locktest.Multi(t, c.Mutex("a"), d.Mutex("b"))
+		locktest.Kill(far[:2]...)
+		_, err := m.TryLock(t.Context())
+		q, ok := errors.AsType[*quorumlock.QuorumError](err)
+		if !ok || errors.Is(err, quorumlock.ErrHeld) || q.Granted > 1 || q.Needed != 2 || len(q.Nodes) != 2 {
+			t.Errorf("TryLock: %v, want a QuorumError of 2 members that names 2 nodes", err)
+		}
+		locktest.Nothing(t, far)
+		time.AfterFunc(5*time.Second, func() { locktest.Restart(far[:2]...) })
+		locktest.Unlock(t, locktest.Lock(t, m)) // rides it out
+		locktest.Nothing(t, far)
+	})
+	tried(t, "whatever their clients", func(t *testing.T, c, d *redlock.Client, servers []*embedded.Server) {
+		e, _ := locktest.Another(t, servers)
+		m := locktest.Multi(t, c.Mutex("a"), d.Mutex("b"))
+		lease := locktest.Lock(t, m)
+		locktest.Refused(t, e.Mutex("a"))
+		locktest.Refused(t, e.Mutex("b"))
+		time.Sleep(2 * quorumlock.DefaultTTL)
+		locktest.Held(t, lease)
+		deadline := lease.ValidUntil()
+		locktest.OK(t, d.Close(), "Close") // the member's nodes are gone for this lease
+		lost(t, lease)
+		locktest.Equal(t, lease.ValidUntil().Before(deadline), false, "the lease has become shorter")
+		free(t, e.Mutex("a"))
+		if _, err := m.TryLock(t.Context()); err == nil {
+			t.Error("acquired with the nodes of a member closed")
+		}
+		time.Sleep(quorumlock.DefaultTTL)
+	})
+	tried(t, "also if one name is read and another is written", func(t *testing.T, c, d *redlock.Client, _ []*embedded.Server) {
+		lease := locktest.Lock(t, locktest.Multi(t, c.RWMutex("account"), c.RWMutex("rates").RLocker()))
+		free(t, d.RWMutex("rates").RLocker())
+		locktest.Refused(t, d.RWMutex("rates"))
+		locktest.Refused(t, d.RWMutex("account").RLocker())
+
+		// Whoever holds one name alone and shares the other has both, but may not hold both alone.
+		began := time.Now()
+		both := locktest.Multi(t, c.RWMutex("account"), c.RWMutex("rates"))
+		locktest.Is(t, locktest.Err(both.Lock(lease.Context())), quorumlock.ErrUpgrade, "Lock of what it shares")
+		locktest.Took(t, began, 0, 0, "Lock of what it shares")
+		locktest.Unlock(t, lease)
+	})
+}
+
+// lost checks the loss of a lease by its deadline.
+func lost(t *testing.T, lease *quorumlock.Lease) {
+	t.Helper()
+	locktest.Lost(t, lease, quorumlock.DefaultTTL)
+	if late := time.Since(lease.ValidUntil()); late > 0 {
+		t.Errorf("told %v after the deadline", late)
+	}
+	locktest.Is(t, lease.Extend(t.Context()), quorumlock.ErrLost, "Extend")
+	locktest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
+	synctest.Wait()
 }
 
 // The members may be a node's lock, a RedLock and a MultiLock, at nodes of their own.
@@ -61,9 +139,7 @@ func TestMembersOfAllKindsMix(t *testing.T) {
 		for _, l := range []quorumlock.Locker{single, red, inner, of5, m} {
 			locktest.Refused(t, l)
 		}
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Error("Extend:", err)
-		}
+		locktest.OK(t, lease.Extend(t.Context()), "Extend")
 		// Each member has the tolerance that it has alone: one of three, and one of five with a
 		// quorum of four.
 		reds[0].Kill()
@@ -72,84 +148,29 @@ func TestMembersOfAllKindsMix(t *testing.T) {
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
 		free(t, m, single, red, inner)
-		others[3].Kill() // one too many
-		if _, err := m.TryLock(t.Context()); err == nil {
-			t.Error("three of five were taken for a quorum of four")
-		} else if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || q.Needed != 3 || len(q.Nodes) < 2 {
+		others[3].Kill()                 // one too many
+		_, err := m.TryLock(t.Context()) // three of five are no quorum of four
+		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || q.Needed != 3 || len(q.Nodes) < 2 {
 			t.Errorf("TryLock: %v, want a QuorumError of the 3 members that names the nodes", err)
 		}
 		locktest.NoLocks(t, servers)
 	})
 }
 
-// "A failed member means all are released."
-func TestMemberHeldBySomebodyElseReleasesTheOthers(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
-		other, _ := locktest.Another(t, servers)
-		m := locktest.Multi(t, c.Mutex("a"), c.Mutex("b"), c.Mutex("c"))
-		for _, name := range []string{"a", "b", "c"} {
-			held := locktest.Lock(t, other.Mutex(name))
-			locktest.Refused(t, m)
-			for _, l := range []string{"a", "b", "c"} {
-				if l != name {
-					free(t, other.Mutex(l))
-				}
-			}
-			locktest.Unlock(t, held)
-		}
-		free(t, m)
-		locktest.Nothing(t, servers)
-	})
-}
-
-func TestMemberThatCannotBeReachedReleasesTheOthers(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, near := locktest.Client(t, 3)
-		d, far := locktest.Client(t, 3)
-		m := locktest.Multi(t, c.Mutex("a"), d.Mutex("b"))
-		locktest.Each(far[:2], (*embedded.Server).Kill)
-		_, err := m.TryLock(t.Context())
-		q, ok := errors.AsType[*quorumlock.QuorumError](err)
-		if !ok || errors.Is(err, quorumlock.ErrHeld) || q.Granted > 1 || q.Needed != 2 || len(q.Nodes) != 2 {
-			t.Errorf("TryLock: %v, want a QuorumError of 2 members that names 2 nodes", err)
-		}
-		locktest.Nothing(t, near)
-		locktest.Nothing(t, far)
-		time.AfterFunc(5*time.Second, func() { locktest.Each(far[:2], func(s *embedded.Server) { s.Restart(true) }) })
-		locktest.Unlock(t, locktest.Lock(t, m)) // rides it out
-		locktest.Nothing(t, far)
-	})
-}
-
 // "If one member is lost, the whole lease is, and Unlock frees the others still."
 func TestOneMemberLostLosesTheLeaseAndUnlockFreesTheOthers(t *testing.T) {
-	for name, lose := range map[string]func(servers []*embedded.Server){
-		"its keys were taken": func(servers []*embedded.Server) {
-			locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("b") })
-		},
-		"it was cut off": func(servers []*embedded.Server) { locktest.Each(servers[:2], (*embedded.Server).Kill) },
+	for name, lose := range map[string]func(far []*embedded.Server){
+		"its keys were taken": func(far []*embedded.Server) { locktest.Each(far, func(s *embedded.Server) { s.Redis.Del("b") }) },
+		"it was cut off":      func(far []*embedded.Server) { locktest.Kill(far[:2]...) },
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, near := locktest.Client(t, 3)
+		tried(t, name, func(t *testing.T, c, other *redlock.Client, _ []*embedded.Server) {
 			d, far := locktest.Client(t, 3)
-			other, _ := locktest.Another(t, near)
 			lease := locktest.Lock(t, locktest.Multi(t, c.Mutex("a"), d.Mutex("b")))
 			lose(far)
-			locktest.Lost(t, lease, quorumlock.DefaultTTL)
-			if now := time.Now(); now.After(lease.ValidUntil()) {
-				t.Errorf("told %v after the deadline", now.Sub(lease.ValidUntil()))
-			}
-			if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("Extend: %v, want ErrLost", err)
-			}
+			<-lease.Context().Done()
 			locktest.Refused(t, other.Mutex("a"))
-			if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("Unlock: %v, want ErrLost", err)
-			}
-			synctest.Wait()
+			lost(t, lease)
 			free(t, other.Mutex("a"))
-			locktest.NoLocks(t, near)
 		})
 	}
 }
@@ -166,18 +187,13 @@ func TestTokenIsHigherThanAnyEarlierOfAnyMember(t *testing.T) {
 		// The counters of one member are far ahead, by turns.
 		last := uint64(time.Now().Add(time.Hour).UnixMicro())
 		for i := range 12 {
-			s := servers[i%3]
-			name := []string{"a", "b"}[i%2]
 			last += 1000
-			if err := s.Redis.Set("redisson_lock_token:{"+name+"}", fmt.Sprint(last)); err != nil {
-				t.Fatal(err)
+			ahead := servers[i%3 : i%3+1]
+			if i%3 == 0 {
+				ahead = servers // it must be seen
 			}
-			if i%3 == 0 { // the one that is ahead must be seen
-				for _, other := range servers {
-					if err := other.Redis.Set("redisson_lock_token:{"+name+"}", fmt.Sprint(last)); err != nil {
-						t.Fatal(err)
-					}
-				}
+			for _, s := range ahead {
+				locktest.Must(t, s.Redis.Set("redisson_lock_token:{"+[]string{"a", "b"}[i%2]+"}", fmt.Sprint(last)), "Set")
 			}
 			for _, l := range []quorumlock.Locker{both, a, three, b, single, both} {
 				if l == quorumlock.Locker(single) && i%3 != 0 {
@@ -196,54 +212,15 @@ func TestTokenIsHigherThanAnyEarlierOfAnyMember(t *testing.T) {
 	})
 }
 
-func TestMembersOfDifferentClients(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		d, _ := locktest.Another(t, servers)
-		e, _ := locktest.Another(t, servers)
-		m := locktest.Multi(t, c.Mutex("a"), d.Mutex("b"))
-		lease := locktest.Lock(t, m)
-		locktest.Refused(t, e.Mutex("a"))
-		locktest.Refused(t, e.Mutex("b"))
-		time.Sleep(2 * quorumlock.DefaultTTL)
-		locktest.Held(t, lease)
-		deadline := lease.ValidUntil()
-		if err := d.Close(); err != nil { // the member's nodes are gone for this lease
-			t.Error(err)
-		}
-		locktest.Lost(t, lease, quorumlock.DefaultTTL)
-		if time.Now().After(lease.ValidUntil()) || lease.ValidUntil().Before(deadline) {
-			t.Errorf("told %v after the deadline", time.Since(lease.ValidUntil()))
-		}
-		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-			t.Errorf("Unlock: %v, want ErrLost", err)
-		}
-		synctest.Wait()
-		free(t, e.Mutex("a"))
-		if _, err := m.TryLock(t.Context()); err == nil {
-			t.Error("acquired with the nodes of a member closed")
-		}
-		time.Sleep(quorumlock.DefaultTTL)
-		locktest.Nothing(t, servers)
-	})
-}
-
-// One server has one vote, by whatever node a member reaches it.
-func TestMemberGivenTwiceThroughAnotherClientIsToldAndLeavesNothing(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		d, _ := locktest.Another(t, servers)
+func TestMembersThatCannotWorkAreRejected(t *testing.T) {
+	// One server has one vote, by whatever node a member reaches it.
+	tried(t, "one server by two clients", func(t *testing.T, c, d *redlock.Client, _ []*embedded.Server) {
 		_, err := locktest.Multi(t, c.Mutex("a"), d.Mutex("a")).TryLock(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "same server") {
 			t.Errorf("TryLock: %v, want to be told that it is one server", err)
 		}
-		locktest.Nothing(t, servers)
 	})
-}
-
-func TestMembersThatCannotWorkAreRejected(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := locktest.Client(t, 3)
+	tried(t, "by New", func(t *testing.T, c, _ *redlock.Client, _ []*embedded.Server) {
 		d, _ := locktest.Client(t, 3)
 		a, b := c.Mutex("a"), c.Mutex("b")
 		for name, members := range map[string][]quorumlock.Locker{
@@ -265,14 +242,8 @@ func TestMembersThatCannotWorkAreRejected(t *testing.T) {
 				t.Errorf("New of members of which one is %s: %v, %v: want an error", name, m, err)
 			}
 		}
-		for name, opt := range map[string]quorumlock.Option{
-			"a quorum":    quorumlock.WithQuorum(2),
-			"a label":     quorumlock.WithLabel("billing"),
-			"a short TTL": quorumlock.WithTTL(time.Millisecond),
-		} {
-			if _, err := multilock.New([]quorumlock.Locker{a, b}, opt); err == nil {
-				t.Errorf("New took %s", name)
-			}
+		for _, opt := range []quorumlock.Option{quorumlock.WithQuorum(2), quorumlock.WithLabel("billing"), quorumlock.WithTTL(time.Millisecond)} {
+			locktest.Is(t, locktest.Err(multilock.New([]quorumlock.Locker{a, b}, opt)), quorumlock.ErrMisuse, "New")
 		}
 		locktest.Multi(t, a, d.Mutex("a")) // the same name at other nodes is another lock
 	})
@@ -280,8 +251,7 @@ func TestMembersThatCannotWorkAreRejected(t *testing.T) {
 
 // A hold that overlaps one of the same context would wait for itself: it gets an error instead.
 func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	tried(t, "in any order", func(t *testing.T, c, _ *redlock.Client, _ []*embedded.Server) {
 		a, b, x := c.Mutex("a"), c.Mutex("b"), c.Mutex("x")
 		both := locktest.Multi(t, a, b)
 		for name, tt := range map[string]struct{ first, second quorumlock.Locker }{
@@ -292,23 +262,15 @@ func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
 			"a member, behind another lease": {both, b},
 		} {
 			outer := locktest.Lock(t, tt.first)
-			between, err := c.Mutex("between").Lock(outer.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			between := locktest.LockIn(t, outer.Context(), c.Mutex("between"))
 			for _, ctx := range []context.Context{outer.Context(), between.Context()} {
 				start := time.Now()
 				if _, err := tt.second.Lock(ctx); !errors.Is(err, quorumlock.ErrDeadlock) || !strings.Contains(err.Error(), "already holds") {
 					t.Errorf("%s: Lock: %v, want ErrDeadlock and why", name, err)
 				}
-				if time.Since(start) > 0 {
-					t.Error("it waited")
-				}
+				locktest.Took(t, start, 0, 0, "%s: Lock", name)
 			}
-			again, err := tt.first.Lock(between.Context()) // the very same is entered
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := locktest.LockIn(t, between.Context(), tt.first) // the very same is entered
 			if again.HoldCount() != 2 || again.Token() != outer.Token() {
 				t.Errorf("hold count %d, want 2 in the same hold", again.HoldCount())
 			}
@@ -317,7 +279,6 @@ func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
 			}
 			free(t, tt.first, tt.second)
 		}
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -325,14 +286,10 @@ func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
 // nothing is left, there is none.
 func TestSlowMemberCountsAgainstTheValidityOfAll(t *testing.T) {
 	for pause, granted := range map[time.Duration]bool{500 * time.Millisecond: true, 990 * time.Millisecond: false} {
-		locktest.Run(t, pause.String(), func(t *testing.T) {
-			c, near := locktest.Client(t, 3)
+		tried(t, pause.String(), func(t *testing.T, c, _ *redlock.Client, _ []*embedded.Server) {
 			d, far := locktest.Client(t, 3)
-			m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), d.Mutex("b")},
-				quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
+			m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), d.Mutex("b")}, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
+			locktest.Must(t, err, "New")
 			free(t, m)
 			locktest.Each(far, func(s *embedded.Server) {
 				s.After(func(r embedded.Run) {
@@ -347,37 +304,12 @@ func TestSlowMemberCountsAgainstTheValidityOfAll(t *testing.T) {
 				t.Fatalf("granted %v (%v), want %v", err == nil, err, granted)
 			}
 			if granted {
-				if want := start.Add(988 * time.Millisecond); !lease.ValidUntil().Equal(want) {
-					t.Errorf("valid until %v, want %v", lease.ValidUntil(), want)
-				}
+				locktest.Equal(t, lease.ValidUntil().Sub(start), 988*time.Millisecond, "the validity")
 				locktest.Unlock(t, lease)
 			}
-			locktest.Nothing(t, near)
 			locktest.Nothing(t, far)
 		})
 	}
-}
-
-// "Read the rates, write the account": in one call.
-func TestAMultiLockReadsOneNameAndWritesAnother(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		d, _ := locktest.Another(t, servers)
-		mixed := locktest.Multi(t, c.RWMutex("account"), c.RWMutex("rates").RLocker())
-		lease := locktest.Lock(t, mixed)
-		locktest.Unlock(t, locktest.TryLock(t, d.RWMutex("rates").RLocker()))
-		locktest.Refused(t, d.RWMutex("rates"))
-		locktest.Refused(t, d.RWMutex("account").RLocker())
-
-		// Whoever holds one name alone and shares the other has both, but may not hold both alone.
-		began := time.Now()
-		both := locktest.Multi(t, c.RWMutex("account"), c.RWMutex("rates"))
-		if _, err := both.Lock(lease.Context()); !errors.Is(err, quorumlock.ErrUpgrade) || time.Since(began) > 0 {
-			t.Errorf("Lock of what it shares: %v after %v, want ErrUpgrade at once", err, time.Since(began))
-		}
-		locktest.Unlock(t, lease)
-		locktest.Nothing(t, servers)
-	})
 }
 
 // Another caller holds one member, and the nodes of the other are down. The error matches both
@@ -391,9 +323,7 @@ func TestAHeldMemberDoesNotHideTheOutageOfAnother(t *testing.T) {
 			locktest.Lock(t, other.Mutex("a"))
 			m := locktest.Multi(t, c.Mutex("a"), d.Mutex("b"))
 			locktest.Each(far[1:], cut)
-			_, locked := m.Lock(t.Context())
-			_, tried := m.TryLock(t.Context())
-			for call, err := range map[string]error{"Lock": locked, "TryLock": tried} {
+			for call, err := range map[string]error{"Lock": locktest.Err(m.Lock(t.Context())), "TryLock": locktest.Err(m.TryLock(t.Context()))} {
 				known := call == "Lock" || name == "killed" // a TryLock does not wait for silent nodes once a member is held
 				if !errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, quorumlock.ErrNoQuorum) != known || strings.Contains(err.Error(), "\n") {
 					t.Errorf("%s: %v, want ErrHeld in one line, and ErrNoQuorum: %v", call, err, known)
@@ -411,9 +341,7 @@ func TestKeyGoneIsTakenBackWhenTheRenewalTakesSeveralPipelines(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 3)
 		several, single := locktest.Of(t, nodes), locktest.Of(t, nodes[:1])
 		for i := range 498 {
-			if _, err := single.Mutex(fmt.Sprint("single-", i)).TryLock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, locktest.Err(single.Mutex(fmt.Sprint("single-", i)).TryLock(t.Context())), "TryLock")
 		}
 		time.Sleep(time.Millisecond) // the next is renewed with them, and behind them
 		lease := locktest.TryLock(t, locktest.Multi(t, single.Mutex("499"), several.Mutex("500"), nodes[0].Mutex("501")))
@@ -421,22 +349,10 @@ func TestKeyGoneIsTakenBackWhenTheRenewalTakesSeveralPipelines(t *testing.T) {
 		servers[0].Redis.Del("500")
 		time.Sleep(quorumlock.DefaultTTL / 2)
 		locktest.Held(t, lease)
-		if !lease.ValidUntil().After(deadline) {
-			t.Error("the lease was not renewed")
-		}
-		if !servers[0].Redis.Exists("500") {
-			t.Error("the key was not taken back")
-		}
+		locktest.Equal(t, lease.ValidUntil().After(deadline), true, "the lease was renewed")
+		locktest.Equal(t, servers[0].Redis.Exists("500"), true, "the key was taken back")
 		locktest.Unlock(t, lease)
 	})
-}
-
-// free checks that every lock is free, and nothing else.
-func free(t *testing.T, locks ...quorumlock.Locker) {
-	t.Helper()
-	for _, l := range locks {
-		locktest.Unlock(t, locktest.TryLock(t, l))
-	}
 }
 
 // foreign is a Locker of another make.

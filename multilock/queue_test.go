@@ -1,7 +1,6 @@
 package multilock_test
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T)
 		locktest.Run(t, what, func(t *testing.T) {
 			const rounds = 8
 			servers, _ := locktest.Nodes(t, 3)
-			inside := make(map[string]string)
+			inside := make(map[string]int)
 			var mu sync.Mutex
 			var wg sync.WaitGroup
 			begin := time.Now()
@@ -39,21 +38,16 @@ func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T)
 							t.Errorf("caller %d, round %d: %v", i, round, err)
 							return
 						}
-						who := fmt.Sprint(i)
-						mu.Lock()
-						for _, name := range names {
-							if inside[name] != "" {
-								t.Errorf("%s entered %s while %s was in it", who, name, inside[name])
+						for _, n := range []int{1, -1} { // enters, leaves
+							mu.Lock()
+							for _, name := range names {
+								if inside[name] += n; n > 0 && inside[name] != 1 {
+									t.Errorf("caller %d entered %s while another was in it", i, name)
+								}
 							}
-							inside[name] = who
+							mu.Unlock()
+							time.Sleep(time.Millisecond)
 						}
-						mu.Unlock()
-						time.Sleep(time.Millisecond)
-						mu.Lock()
-						for _, name := range names {
-							inside[name] = ""
-						}
-						mu.Unlock()
 						locktest.MustUnlock(t, lease)
 					}
 				})

@@ -2,6 +2,7 @@ package multilock_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,8 +33,7 @@ func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
 		for _, l := range []*quorumlock.Lease{l, a, b} {
 			locktest.Unlock(t, l)
 		}
-		locktest.Nothing(t, servers)
-		locktest.Nothing(t, others)
+		locktest.Nothing(t, append(servers, others...))
 	})
 }
 
@@ -45,54 +45,41 @@ func TestMixedKindsDoNotDeadlock(t *testing.T) {
 		const slots = 2
 		var mu sync.Mutex
 		readers, writers, inside := map[string]int{}, map[string]int{}, map[int]bool{}
-		bad := func() bool {
-			for _, name := range []string{"A", "B"} {
-				if writers[name] > 1 || writers[name] > 0 && readers[name] > 0 {
-					return true
-				}
-			}
-			return false
-		}
+		bad := func(name string) bool { return writers[name] > 1 || writers[name] > 0 && readers[name] > 0 }
 		ctx, cancel := context.WithTimeout(t.Context(), locktest.Thorough(time.Second, 200*time.Millisecond))
 		defer cancel()
 		var running sync.WaitGroup
-		turns := make([]int, 8)
-		for i := range turns {
+		orders := []string{"rws", "rws", "rs", "sw", "wr", "swr", "rws", "rws"} // reads, writes, has a slot
+		turns := make([]int, len(orders))
+		for i, order := range orders {
 			c, _ := locktest.Another(t, servers)
 			read, write := "A", "B"
 			if i%2 == 1 {
 				read, write = write, read
 			}
-			var l quorumlock.Locker
-			reads, writes, enters := i != 3, i != 2, i != 4
-			switch i {
-			case 2:
-				l = locktest.Multi(t, c.RWMutex(read).RLocker(), c.Semaphore("C", slots))
-			case 3:
-				l = locktest.Multi(t, c.Semaphore("C", slots), c.RWMutex(write))
-			case 4:
-				l = locktest.Multi(t, c.RWMutex(write), c.RWMutex(read).RLocker())
-			case 5:
-				l = locktest.Multi(t, c.Semaphore("C", slots), c.RWMutex(write), c.RWMutex(read).RLocker())
-			default:
-				l = locktest.Multi(t, c.RWMutex(read).RLocker(), c.RWMutex(write), c.Semaphore("C", slots))
+			var members []quorumlock.Locker
+			for _, part := range order {
+				members = append(members, map[rune]quorumlock.Locker{
+					'r': c.RWMutex(read).RLocker(), 'w': c.RWMutex(write), 's': c.Semaphore("C", slots),
+				}[part])
 			}
+			l := locktest.Multi(t, members...)
 			add := func(lease *quorumlock.Lease, n int) {
 				mu.Lock()
 				defer mu.Unlock()
-				if reads {
+				if strings.Contains(order, "r") {
 					readers[read] += n
 				}
-				if writes {
+				if strings.Contains(order, "w") {
 					writers[write] += n
 				}
-				if enters {
+				if strings.Contains(order, "s") {
 					if n > 0 && inside[lease.Slot()] {
 						t.Errorf("slot %d has two holders", lease.Slot())
 					}
 					inside[lease.Slot()] = n > 0
 				}
-				if bad() {
+				if bad("A") || bad("B") {
 					t.Errorf("readers %v, writers %v", readers, writers)
 				}
 			}
@@ -106,9 +93,7 @@ func TestMixedKindsDoNotDeadlock(t *testing.T) {
 					add(lease, 1)
 					time.Sleep(time.Duration(1+i) * time.Millisecond)
 					add(lease, -1)
-					if err := lease.Unlock(t.Context()); err != nil { // several may unlock at the same time
-						t.Error(err)
-					}
+					locktest.MustUnlock(t, lease) // several may unlock at the same time
 					turns[i]++
 				}
 			})

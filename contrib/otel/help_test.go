@@ -3,14 +3,13 @@ package otellock_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
@@ -32,29 +31,17 @@ func must(t *testing.T) func(*quorumlock.Lease, error) *quorumlock.Lease {
 
 func unlock(t *testing.T, l *quorumlock.Lease, ctx context.Context) { //nolint:revive // the lease is what it is about
 	t.Helper()
-	if err := l.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
+	locktest.OK(t, l.Unlock(ctx), "Unlock")
 }
 
 func all(t *testing.T, o quorumlock.Option, members ...quorumlock.Locker) quorumlock.Locker {
 	t.Helper()
 	l, err := multilock.New(members, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "New")
 	return l
 }
 
 func spanOf(ctx context.Context) trace.SpanContext { return trace.SpanContextFromContext(ctx) }
-
-// times are those of a span's events, in ns.
-func times(s sdktrace.ReadOnlySpan) (at []int64) {
-	for _, e := range s.Events() {
-		at = append(at, e.Time.UnixNano())
-	}
-	return slices.Clip(at)
-}
 
 // nodes stands for node.Dial.
 func nodes() []*node.Node {

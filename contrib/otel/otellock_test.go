@@ -2,7 +2,6 @@ package otellock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
 
@@ -35,16 +35,15 @@ type sdk struct {
 	observer *otellock.Observer
 }
 
-func observe(t *testing.T, opts ...otellock.Option) *sdk {
+// observe starts three nodes whose client has an Observer.
+func observe(t *testing.T, opts ...otellock.Option) (*sdk, *nodetest.Nodes) {
 	t.Helper()
 	s := &sdk{t: t, spans: tracetest.NewSpanRecorder(), reader: metric.NewManualReader()}
 	s.traces = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans))
 	o, err := otellock.New(append(opts, otellock.WithTracerProvider(s.traces), otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "New")
 	s.observer, s.option = o, quorumlock.WithObserver(o)
-	return s
+	return s, nodetest.Start(t, 3, s.option)
 }
 
 // metrics are the metrics by their names.
@@ -66,15 +65,15 @@ func (s *sdk) metrics() map[string]metricdata.Metrics {
 
 // has reports whether a set has all the attributes that are given as key=value.
 func has(set attribute.Set, attrs []string) bool {
-	var all []string
-	for _, kv := range set.ToSlice() {
-		all = append(all, string(kv.Key)+"="+kv.Value.String())
-	}
-	return !slices.ContainsFunc(attrs, func(a string) bool { return !slices.Contains(all, a) })
+	return !slices.ContainsFunc(attrs, func(a string) bool {
+		key, want, _ := strings.Cut(a, "=")
+		got, ok := set.Value(attribute.Key(key))
+		return !ok || got.String() != want
+	})
 }
 
-// number is the value of a counter or gauge with these attributes.
-func (s *sdk) number(name string, attrs ...string) (sum int64) {
+// wantNumber fails the test if a counter or gauge with these attributes has another value.
+func (s *sdk) wantNumber(want int64, name string, attrs ...string) {
 	s.t.Helper()
 	var points []metricdata.DataPoint[int64]
 	switch d := s.metrics()[name].Data.(type) {
@@ -83,12 +82,13 @@ func (s *sdk) number(name string, attrs ...string) (sum int64) {
 	case metricdata.Gauge[int64]:
 		points = d.DataPoints
 	}
+	var sum int64
 	for _, p := range points {
 		if has(p.Attributes, attrs) {
 			sum += p.Value
 		}
 	}
-	return sum
+	locktest.Equal(s.t, sum, want, "%s%q", name, attrs)
 }
 
 // durations are the points of a histogram with these attributes, as one.
@@ -106,14 +106,6 @@ func (s *sdk) durations(name string, attrs ...string) (count uint64, sum time.Du
 		}
 	}
 	return count, sum
-}
-
-// wantNumber fails the test if a counter or gauge has another value.
-func (s *sdk) wantNumber(want int64, name string, attrs ...string) {
-	s.t.Helper()
-	if got := s.number(name, attrs...); got != want {
-		s.t.Errorf("%s%q is %d, want %d", name, attrs, got, want)
-	}
 }
 
 // wantDurations fails the test if a histogram has another count, or if its sum is not within 50 ms
@@ -140,11 +132,12 @@ func (s *sdk) span(name string, parent context.Context) sdktrace.ReadOnlySpan {
 	return found[0]
 }
 
-func events(s sdktrace.ReadOnlySpan) (names []string) {
+// events are the names of a span's events, and their times in ns.
+func events(s sdktrace.ReadOnlySpan) (names []string, at []int64) {
 	for _, e := range s.Events() {
-		names = append(names, e.Name)
+		names, at = append(names, e.Name), append(at, e.Time.UnixNano())
 	}
-	return names
+	return names, at
 }
 
 func attr(s sdktrace.ReadOnlySpan, key string) string {
@@ -158,10 +151,8 @@ func attr(s sdktrace.ReadOnlySpan, key string) string {
 
 // A lock with a wait and a handoff: the spans, and their durations.
 func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := observe(t)
-		nodes := nodetest.Start(t, 3, s.option)
+	locktest.Bubble(t, func(t *testing.T) {
+		s, nodes := observe(t)
 		first := must(t)(nodes.Client().Mutex("x").Lock(t.Context()))
 		s.wantNumber(1, "quorumlock.held")
 
@@ -182,12 +173,10 @@ func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
 		work.End()
 
 		l := s.span("quorumlock Lock", ctx)
-		if got := events(l); !slices.IsSorted(times(l)) || got[0] != "attempt" || !slices.Contains(got, "waiting") || got[len(got)-1] != "handed over" {
-			t.Errorf("events %q at %v, want attempts, waiting, and handed over as the last", got, times(l))
+		if got, at := events(l); !slices.IsSorted(at) || got[0] != "attempt" || !slices.Contains(got, "waiting") || got[len(got)-1] != "handed over" {
+			t.Errorf("events %q at %v, want attempts, waiting, and handed over as the last", got, at)
 		}
-		if d := l.EndTime().Sub(l.StartTime()); d < 2*time.Second || d > 2100*time.Millisecond {
-			t.Errorf("the span of Lock lasts %v, want 2 s", d)
-		}
+		locktest.Equal(t, l.EndTime().Sub(l.StartTime()).Truncate(100*time.Millisecond), 2*time.Second, "duration of the span of Lock")
 		if attr(l, "quorumlock.handed_over") != "true" || attr(l, "quorumlock.token") != fmt.Sprint(second.Token()) || attr(l, "quorumlock.operation") != "lock" {
 			t.Errorf("attributes %v", l.Attributes())
 		}
@@ -205,10 +194,8 @@ func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
 
 // Callers of one process wait for each other without a request: that is waiting, too.
 func TestWaitingInTheProcessCounts(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := observe(t)
-		nodes := nodetest.Start(t, 3, s.option)
+	locktest.Bubble(t, func(t *testing.T) {
+		s, nodes := observe(t)
 		ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
 		defer work.End()
 		m := nodes.Client().Mutex("x")
@@ -219,10 +206,8 @@ func TestWaitingInTheProcessCounts(t *testing.T) {
 			go func() { _, _ = m.Lock(t.Context()) }()
 			synctest.Wait()
 		}
-		if _, err := m.Lock(limited); err == nil {
-			t.Fatal("it got the lock")
-		}
-		if got := events(s.span("quorumlock Lock", ctx)); !slices.Equal(got, []string{"waiting in the process"}) {
+		locktest.Is(t, locktest.Err(m.Lock(limited)), context.DeadlineExceeded, "Lock")
+		if got, _ := events(s.span("quorumlock Lock", ctx)); !slices.Equal(got, []string{"waiting in the process"}) {
 			t.Errorf("events %q", got)
 		}
 		s.wantDurations(1, time.Second, "quorumlock.wait.duration")
@@ -233,7 +218,6 @@ func TestWaitingInTheProcessCounts(t *testing.T) {
 }
 
 func TestLossIsCountedByReason(t *testing.T) {
-	t.Parallel()
 	for reason, tt := range map[quorumlock.LossReason]struct {
 		opts []quorumlock.Option
 		harm func(n *nodetest.Nodes)
@@ -245,122 +229,98 @@ func TestLossIsCountedByReason(t *testing.T) {
 		quorumlock.LostMaxHold:     {[]quorumlock.Option{quorumlock.WithMaxHold(5 * time.Second)}, func(*nodetest.Nodes) {}, 0},
 		quorumlock.LostClosed:      {nil, func(n *nodetest.Nodes) { _ = n.Client().Close() }, 0},
 	} {
-		t.Run(string(reason), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := observe(t)
-				nodes := nodetest.Start(t, 3, s.option)
-				ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
-				lease := must(t)(nodes.Client().Mutex("x", tt.opts...).Lock(ctx))
-				tt.harm(nodes)
-				<-lease.Context().Done()
-				held, _ := s.durations("quorumlock.hold.duration")
-				if held != 1 {
-					t.Errorf("%d holds have ended, want one", held)
-				}
-				s.wantNumber(1, "quorumlock.lost", "quorumlock.lost.reason="+string(reason))
-				s.wantNumber(1, "quorumlock.lost")
-				s.wantNumber(0, "quorumlock.held")
-				s.wantNumber(tt.late, "quorumlock.renewal.late")
-				nodes.Thaw()
-				if err := lease.Unlock(ctx); !errors.Is(err, quorumlock.ErrLost) {
-					t.Errorf("Unlock: %v", err)
-				}
-				work.End()
-				s.wantNumber(0, "quorumlock.held")
-				if held, _ := s.durations("quorumlock.hold.duration"); held != 1 {
-					t.Errorf("%d holds have ended after the Unlock, want one", held)
-				}
-				if got := events(work.(sdktrace.ReadOnlySpan)); !slices.Contains(got, "quorumlock: lease lost") || slices.Contains(got, "quorumlock: renewal late") != (tt.late > 0) {
-					t.Errorf("events of the work: %q", got)
-				}
-				if reason == quorumlock.LostClosed { // Unlock of a closed client sends no request
-					return
-				}
-				if u := s.span("quorumlock Unlock", ctx); attr(u, "error.type") != "lost" || u.Status().Code != codes.Error {
-					t.Errorf("Unlock of a lost lease: %v, %v", u.Attributes(), u.Status())
-				}
-			})
+		locktest.Run(t, string(reason), func(t *testing.T) {
+			s, nodes := observe(t)
+			ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
+			lease := must(t)(nodes.Client().Mutex("x", tt.opts...).Lock(ctx))
+			tt.harm(nodes)
+			<-lease.Context().Done()
+			held, _ := s.durations("quorumlock.hold.duration")
+			locktest.Equal(t, held, 1, "ended holds")
+			s.wantNumber(1, "quorumlock.lost", "quorumlock.lost.reason="+string(reason))
+			s.wantNumber(1, "quorumlock.lost")
+			s.wantNumber(0, "quorumlock.held")
+			s.wantNumber(tt.late, "quorumlock.renewal.late")
+			nodes.Thaw()
+			locktest.Is(t, lease.Unlock(ctx), quorumlock.ErrLost, "Unlock")
+			work.End()
+			s.wantNumber(0, "quorumlock.held")
+			held, _ = s.durations("quorumlock.hold.duration")
+			locktest.Equal(t, held, 1, "ended holds after the Unlock")
+			if got, _ := events(work.(sdktrace.ReadOnlySpan)); !slices.Contains(got, "quorumlock: lease lost") || slices.Contains(got, "quorumlock: renewal late") != (tt.late > 0) {
+				t.Errorf("events of the work: %q", got)
+			}
+			if reason == quorumlock.LostClosed { // Unlock of a closed client sends no request
+				return
+			}
+			if u := s.span("quorumlock Unlock", ctx); attr(u, "error.type") != "lost" || u.Status().Code != codes.Error {
+				t.Errorf("Unlock of a lost lease: %v, %v", u.Attributes(), u.Status())
+			}
 		})
 	}
 }
 
 func TestRefusalsAreCountedByType(t *testing.T) {
-	t.Parallel()
 	for kind, tt := range map[string]struct {
 		status codes.Code
 		call   func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error
 	}{
 		"held": {codes.Unset, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
-			_, err := m.TryLock(t.Context())
-			return err
+			return locktest.Err(m.TryLock(t.Context()))
 		}},
 		"no_quorum": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			n.Kill(1, 2)
-			_, err := m.TryLock(t.Context())
-			return err
+			return locktest.Err(m.TryLock(t.Context()))
 		}},
 		"timeout": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err := m.Lock(ctx)
-			return err
+			return locktest.Err(m.Lock(ctx))
 		}},
 		"cancelled": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
-			_, err := m.Lock(ctx)
-			return err
+			return locktest.Err(m.Lock(ctx))
 		}},
 		"closed": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
 			time.AfterFunc(time.Second, func() { _ = n.Client().Close() })
-			_, err := m.Lock(t.Context())
-			return err
+			return locktest.Err(m.Lock(t.Context()))
 		}},
 		"wrong_kind": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			if _, err := n.NewClient().Semaphore("x", 2).Lock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			_, err := m.TryLock(t.Context())
-			return err
+			must(t)(n.NewClient().Semaphore("x", 2).Lock(t.Context()))
+			return locktest.Err(m.TryLock(t.Context()))
 		}},
 		"misuse": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			reader := must(t)(n.Client().RWMutex("x", quorumlock.WithObserver(nil)).RLock(t.Context()))
-			_, err := m.TryLock(reader.Context())
-			return err
+			return locktest.Err(m.TryLock(reader.Context()))
 		}},
 	} {
-		t.Run(kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := observe(t)
-				nodes := nodetest.Start(t, 3, s.option)
-				if err := tt.call(t, nodes, nodes.Client().Mutex("x")); err == nil {
-					t.Fatal("no error")
-				}
-				s.wantNumber(1, "quorumlock.refused", "error.type="+kind)
-				s.wantNumber(1, "quorumlock.refused")
-				if n, _ := s.durations("quorumlock.acquire.duration", "error.type="+kind); n != 1 {
-					t.Errorf("acquire.duration has %d values with that error, want one", n)
-				}
-				s.wantNumber(0, "quorumlock.held")
-				s.wantNumber(0, "quorumlock.acquiring")
-				if l := s.spans.Ended()[0]; attr(l, "error.type") != kind || l.Status().Code != tt.status {
-					t.Errorf("the span has %v and status %v", l.Attributes(), l.Status())
-				}
-			})
+		locktest.Run(t, kind, func(t *testing.T) {
+			s, nodes := observe(t)
+			if err := tt.call(t, nodes, nodes.Client().Mutex("x")); err == nil {
+				t.Fatal("no error")
+			}
+			s.wantNumber(1, "quorumlock.refused", "error.type="+kind)
+			s.wantNumber(1, "quorumlock.refused")
+			n, _ := s.durations("quorumlock.acquire.duration", "error.type="+kind)
+			locktest.Equal(t, n, 1, "values of acquire.duration with that error")
+			s.wantNumber(0, "quorumlock.held")
+			s.wantNumber(0, "quorumlock.acquiring")
+			if l := s.spans.Ended()[0]; attr(l, "error.type") != kind || l.Status().Code != tt.status {
+				t.Errorf("the span has %v and status %v", l.Attributes(), l.Status())
+			}
 		})
 	}
 }
 
 // A renewal is due every third of the TTL, and confirmed a round trip later.
 func TestRenewalsAndNodesAreMeasured(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := observe(t)
-		nodes := nodetest.Start(t, 3, s.option)
+	locktest.Bubble(t, func(t *testing.T) {
+		s, nodes := observe(t)
 		lease := must(t)(nodes.Client().Mutex("x").Lock(t.Context()))
 		time.Sleep(4 * time.Second) // a renewal at 3.3 s makes a connection
 		nodes.Delay(100 * time.Millisecond)
@@ -384,10 +344,9 @@ func TestRenewalsAndNodesAreMeasured(t *testing.T) {
 
 // The leases of one hold count once.
 func TestReentryIsNoSecondHold(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := observe(t)
-		m := nodetest.Start(t, 3, s.option).Client().Mutex("x")
+	locktest.Bubble(t, func(t *testing.T) {
+		s, nodes := observe(t)
+		m := nodes.Client().Mutex("x")
 		outer := must(t)(m.Lock(t.Context()))
 		time.Sleep(time.Second)
 		inner := must(t)(m.Lock(outer.Context()))
@@ -402,42 +361,30 @@ func TestReentryIsNoSecondHold(t *testing.T) {
 }
 
 func TestNamesOfLocksAreThereOnlyIfAskedFor(t *testing.T) {
-	t.Parallel()
 	const locks = 100
 	for _, named := range []bool{false, true} {
-		t.Run(fmt.Sprint(named), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var opts []otellock.Option
-				if named {
-					opts = append(opts, otellock.WithLockNames())
+		locktest.Run(t, fmt.Sprint(named), func(t *testing.T) {
+			s, nodes := observe(t, map[bool][]otellock.Option{true: {otellock.WithLockNames()}}[named]...)
+			other := nodes.NewClient()
+			for i := range locks {
+				m := nodes.Client().Mutex(fmt.Sprint("private-", i))
+				lease := must(t)(m.Lock(t.Context()))
+				locktest.Refused(t, other.Mutex(m.Name(), s.option))
+				time.Sleep(4 * time.Second)
+				unlock(t, lease, t.Context())
+			}
+			var dump strings.Builder
+			for _, sp := range s.spans.Ended() {
+				fmt.Fprintln(&dump, sp.Name(), sp.Attributes(), sp.Status(), sp.Events(), sp.Links())
+			}
+			for name, m := range s.metrics() {
+				fmt.Fprintln(&dump, m)
+				want := map[bool]int{false: 6, true: locks * 6}[named]
+				if n := series(m); n > want || named && n < locks && name != "quorumlock.lost" && !strings.HasPrefix(name, "quorumlock.node.") {
+					t.Errorf("%s has %d series", name, n)
 				}
-				s := observe(t, opts...)
-				nodes := nodetest.Start(t, 3, s.option)
-				other := nodes.NewClient()
-				for i := range locks {
-					m := nodes.Client().Mutex(fmt.Sprint("private-", i))
-					lease := must(t)(m.Lock(t.Context()))
-					if _, err := other.Mutex(m.Name(), s.option).TryLock(t.Context()); err == nil {
-						t.Fatal("it got the lock")
-					}
-					time.Sleep(4 * time.Second)
-					unlock(t, lease, t.Context())
-				}
-				var dump strings.Builder
-				for _, sp := range s.spans.Ended() {
-					fmt.Fprintln(&dump, sp.Name(), sp.Attributes(), sp.Status(), sp.Events(), sp.Links())
-				}
-				for name, m := range s.metrics() {
-					fmt.Fprintln(&dump, m)
-					want := map[bool]int{false: 6, true: locks * 6}[named]
-					if n := series(m); n > want || named && n < locks && name != "quorumlock.lost" && !strings.HasPrefix(name, "quorumlock.node.") {
-						t.Errorf("%s has %d series", name, n)
-					}
-				}
-				if got := strings.Contains(dump.String(), "private-"); got != named {
-					t.Errorf("names of locks are there: %v, want %v", got, named)
-				}
-			})
+			}
+			locktest.Equal(t, strings.Contains(dump.String(), "private-"), named, "names of locks are there")
 		})
 	}
 }
@@ -455,10 +402,9 @@ func series(m metricdata.Metrics) int {
 }
 
 func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := observe(t)
-		m := nodetest.Start(t, 3, s.option).Client().Mutex("x")
+	locktest.Bubble(t, func(t *testing.T) {
+		s, nodes := observe(t)
+		m := nodes.Client().Mutex("x")
 		unlock(t, must(t)(m.Lock(t.Context())), t.Context())
 		d := s.metrics()["quorumlock.acquire.duration"].Data.(metricdata.Histogram[float64])
 		span := s.spans.Ended()[0].SpanContext().SpanID()
@@ -470,10 +416,8 @@ func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
 
 // All kinds of locks have events, each as one lock.
 func TestEveryKindOfLockIsSeen(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := observe(t)
-		nodes := nodetest.Start(t, 3, s.option)
+	locktest.Bubble(t, func(t *testing.T) {
+		s, nodes := observe(t)
 		c := nodes.Client()
 		locks := []quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b").RLocker(), c.Semaphore("c", 2), nodes.Node().Mutex("d", s.option), all(t, s.option, c.Mutex("e"), c.Mutex("f"))}
 		var leases []*quorumlock.Lease
@@ -492,12 +436,10 @@ func TestBadProvidersAreRefused(t *testing.T) {
 	if _, err := otellock.New(otellock.WithTracerProvider(nil)); err == nil {
 		t.Error("a nil provider is accepted")
 	}
-	if got := otellock.Link(nil); got.SpanContext.IsValid() {
-		t.Errorf("Link(nil) = %v", got)
-	}
-	if _, err := otellock.New(); err != nil { // the global providers, which do nothing
-		t.Error(err)
-	}
+	locktest.Equal(t, otellock.Link(nil).SpanContext.IsValid(), false, "Link(nil) is valid")
+	locktest.OK(t, locktest.Err(otellock.New()), "New with the global providers, which do nothing")
+	_, err := otellock.New(otellock.WithMeterProvider(failing{}))
+	locktest.Equal(t, fmt.Sprint(err), "quorumlock: otellock.New: no counter quorumlock.lost", "the error is one line")
 }
 
 // failing is a MeterProvider that fails to make counters.
@@ -511,22 +453,13 @@ func (failingMeter) Int64Counter(name string, _ ...api.Int64CounterOption) (api.
 	return noop.Int64Counter{}, fmt.Errorf("no counter %s", name)
 }
 
-func TestTheErrorOfAMeterProviderIsOneLine(t *testing.T) {
-	_, err := otellock.New(otellock.WithMeterProvider(failing{}))
-	if want := "quorumlock: otellock.New: no counter quorumlock.lost"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-}
-
 // Another program has overwritten the keys of a lock that is held.
 func TestALossIsCalledSoWhateverTheNodesSay(t *testing.T) {
 	for _, why := range []error{quorumlock.ErrNotALock, quorumlock.ErrClosed, context.Canceled} {
-		s := observe(t)
+		s, _ := observe(t)
 		lost := &quorumlock.LostError{Name: "x", Nodes: []*quorumlock.NodeError{{Node: "n", Err: why}}}
 		s.observer.Observe(t.Context(), quorumlock.Event{Kind: quorumlock.Released, Lock: "x", Err: lost})
-		if got := attr(s.spans.Ended()[0], "error.type"); got != "lost" {
-			t.Errorf("with %v at a node, the type is %v", why, got)
-		}
+		locktest.Equal(t, attr(s.spans.Ended()[0], "error.type"), "lost", "the type with %v at a node", why)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
@@ -56,9 +57,7 @@ func need(t *testing.T, programs ...string) {
 func read(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "ReadFile")
 	return string(b)
 }
 
@@ -74,9 +73,7 @@ func queries(t *testing.T, job string) []string {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal([]byte(read(t, "dashboard.json")), &d); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, json.Unmarshal([]byte(read(t, "dashboard.json")), &d), "Unmarshal")
 	var all []string
 	var ids []int
 	for _, p := range d.Panels {

@@ -25,6 +25,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
 	promlock "github.com/quorumlock/quorumlock/contrib/prometheus"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
 	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -48,9 +49,9 @@ func TestAlertsFireWhenNodesAreKilled(t *testing.T) {
 	}
 	p := startPrometheus(t, serve, services)
 
-	p.eventually("all are scraped", func() bool { return p.value(`sum(up)`) == 3 && p.value(`quorumlock_nodes_to_spare`) == 1 })
+	eventually(p.t, "all are scraped", func() bool { return p.value(`sum(up)`) == 3 && p.value(`quorumlock_nodes_to_spare`) == 1 })
 	for name := range services {
-		p.eventually("renewals are seen", func() bool { return p.value(`sum(rate(quorumlock_renewal_lag_seconds_count{job="`+name+`"}[1m]))`) > 0 })
+		eventually(p.t, "renewals are seen", func() bool { return p.value(`sum(rate(quorumlock_renewal_lag_seconds_count{job="`+name+`"}[1m]))`) > 0 })
 	}
 	p.fires() // nothing: before the first scrape, there is no look at the nodes
 	p.staysAt()
@@ -58,16 +59,14 @@ func TestAlertsFireWhenNodesAreKilled(t *testing.T) {
 		p.answersTheDashboard(t, name)
 	}
 
-	kill(t, servers[2])
+	locktest.Must(t, servers[2].Close(), "Close")
 	p.fires("QuorumlockQuorumAtRisk")
 	p.staysAt("QuorumlockQuorumAtRisk")
 	for _, lease := range leases {
-		if err := context.Cause(lease.Context()); err != nil {
-			t.Errorf("the lease ended with one node of three: %v", err)
-		}
+		locktest.OK(t, context.Cause(lease.Context()), "the lease ended with one node of three")
 	}
 
-	kill(t, servers[1])
+	locktest.Must(t, servers[1].Close(), "Close")
 	p.fires("QuorumlockLockLost", "QuorumlockNoQuorum")
 	p.staysAt("QuorumlockLockLost", "QuorumlockNoQuorum")
 	for name := range services {
@@ -94,29 +93,17 @@ func nodes(t *testing.T) (servers []*dbserver.Server, urls []string) {
 	t.Helper()
 	for range 3 {
 		s, err := dbserver.Redis()
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err, "Redis")
 		t.Cleanup(func() { _ = s.Close() })
 		admin := redis.NewClient(&redis.Options{Addr: s.Addr})
 		defer admin.Close() //nolint:errcheck // of no interest
 		eventually(t, "Redis answers", func() bool { return admin.Ping(t.Context()).Err() == nil })
-		for _, setting := range []string{"appendonly yes", "appendfsync always"} {
-			name, value, _ := strings.Cut(setting, " ")
-			if err := admin.ConfigSet(t.Context(), name, value).Err(); err != nil {
-				t.Fatal(err)
-			}
+		for name, value := range map[string]string{"appendonly": "yes", "appendfsync": "always"} {
+			locktest.Must(t, admin.ConfigSet(t.Context(), name, value).Err(), "Err")
 		}
 		servers, urls = append(servers, s), append(urls, "redis://"+s.Addr)
 	}
 	return servers, urls
-}
-
-func kill(t *testing.T, s *dbserver.Server) {
-	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // startServe builds the tool, runs quorumlock serve, and returns its address.
@@ -141,14 +128,10 @@ func startService(t *testing.T, urls []string, name string, observe func(*client
 	t.Helper()
 	registry := client.NewRegistry()
 	observer, err := observe(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "observe")
 	option := quorumlock.WithObserver(observer)
 	c, err := redlock.Dial(urls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Dial")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	web := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -159,9 +142,7 @@ func startService(t *testing.T, urls []string, name string, observe func(*client
 		_ = c.Close() // nodes were killed
 	})
 	lease, err := c.Mutex("leader of "+name, option, quorumlock.WithTTL(3*time.Second)).Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Lock")
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
@@ -199,9 +180,7 @@ scrape_configs:
 		config += fmt.Sprintf("  - {job_name: %s, static_configs: [{targets: [%q]}]}\n", name, addr)
 	}
 	for name, text := range map[string]string{"rules.yaml": rules, "prometheus.yaml": config} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600), "WriteFile")
 	}
 	p := &server{t, freeAddr(t)}
 	start(t, exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
@@ -261,11 +240,7 @@ func (p *server) alerts() []string {
 	}
 	var names []string
 	for _, a := range answer.Data.Alerts {
-		if a.State == "firing" {
-			names = append(names, a.Labels.Alertname)
-		} else {
-			names = append(names, a.Labels.Alertname+" "+a.State)
-		}
+		names = append(names, strings.TrimSuffix(a.Labels.Alertname+" "+a.State, " firing"))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -274,7 +249,7 @@ func (p *server) alerts() []string {
 // fires returns when these alerts fire, and no others.
 func (p *server) fires(want ...string) {
 	p.t.Helper()
-	p.eventually(fmt.Sprint(want, " fire"), func() bool { return slices.Equal(p.alerts(), want) })
+	eventually(p.t, fmt.Sprint(want, " fire"), func() bool { return slices.Equal(p.alerts(), want) })
 }
 
 // staysAt checks for a while that these alerts fire, and no others. On a busy machine, one look at
@@ -288,11 +263,6 @@ func (p *server) staysAt(want ...string) {
 		}
 		time.Sleep(250 * time.Millisecond)
 	}
-}
-
-func (p *server) eventually(what string, is func() bool) {
-	p.t.Helper()
-	eventually(p.t, what, is)
 }
 
 // answersTheDashboard checks that each query of the dashboard finds something for a job.
@@ -312,9 +282,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, cmd.Start(), "Start")
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
@@ -327,9 +295,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	addr, err := freeport.Addr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Addr")
 	return addr
 }
 

@@ -2,8 +2,8 @@ package promlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
 	promlock "github.com/quorumlock/quorumlock/contrib/prometheus"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
 
@@ -37,9 +38,7 @@ func (o both) Observe(ctx context.Context, e quorumlock.Event) {
 func series(t *testing.T, r *client.Registry) map[string]string {
 	t.Helper()
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Gather")
 	all := make(map[string]string)
 	for _, f := range families {
 		for _, m := range f.Metric {
@@ -74,46 +73,30 @@ func value(m *dto.Metric) string {
 // same series with the same values: the alerts and the dashboard work with either.
 func TestTheMetricsAreThoseOfOpenTelemetry(t *testing.T) {
 	for _, names := range []bool{false, true} {
-		t.Run(fmt.Sprint("names of locks: ", names), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ours, theirs := client.NewRegistry(), client.NewRegistry()
-				reader, err := exporter.New(exporter.WithRegisterer(theirs), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
-				if err != nil {
-					t.Fatal(err)
-				}
-				otelOptions := []otellock.Option{otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))}
-				var options []promlock.Option
-				if names {
-					otelOptions, options = append(otelOptions, otellock.WithLockNames()), append(options, promlock.WithLockNames())
-				}
-				a, err := otellock.New(otelOptions...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				b, err := promlock.New(ours, options...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				begun := series(t, ours)
-				if n := len(begun); n != 6 {
-					t.Errorf("there are %d series before the first lock, want one for each reason of a loss: %v", n, begun)
-				}
-				happen(t, quorumlock.WithObserver(both{a, b}))
-				got, want := series(t, ours), series(t, theirs)
-				for name, v := range want {
-					if got[name] != v {
-						t.Errorf("%s is %q, want %q", name, got[name], v)
-					}
-				}
-				for name := range got {
-					if want[name] == "" {
-						t.Errorf("%s is none of OpenTelemetry's", name)
-					}
-				}
-				if len(want) < 20 {
-					t.Errorf("only %d series: %v", len(want), want)
-				}
-			})
+		locktest.Run(t, fmt.Sprint("names of locks: ", names), func(t *testing.T) {
+			ours, theirs := client.NewRegistry(), client.NewRegistry()
+			reader, err := exporter.New(exporter.WithRegisterer(theirs), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
+			locktest.Must(t, err, "New")
+			otelOptions := []otellock.Option{otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))}
+			var options []promlock.Option
+			if names {
+				otelOptions, options = append(otelOptions, otellock.WithLockNames()), append(options, promlock.WithLockNames())
+			}
+			a, err := otellock.New(otelOptions...)
+			locktest.Must(t, err, "New")
+			b, err := promlock.New(ours, options...)
+			locktest.Must(t, err, "New")
+			locktest.Equal(t, len(series(t, ours)), 6, "series before the first lock, one for each reason of a loss")
+			happen(t, quorumlock.WithObserver(both{a, b}))
+			got, want := series(t, ours), series(t, theirs)
+			all := maps.Clone(got)
+			maps.Copy(all, want)
+			for name := range all {
+				locktest.Equal(t, got[name], want[name], "%s", name)
+			}
+			if len(want) < 20 {
+				t.Errorf("only %d series: %v", len(want), want)
+			}
 		})
 	}
 }
@@ -125,27 +108,19 @@ func happen(t *testing.T, option quorumlock.Option) {
 	x, ctx := nodes.Client().Mutex("x"), t.Context()
 	lease := must(t)(x.Lock(ctx))
 	inner := must(t)(x.Lock(lease.Context()))
-	if _, err := nodes.NewClient(option).Mutex("x").TryLock(ctx); !errors.Is(err, quorumlock.ErrHeld) {
-		t.Errorf("TryLock: %v", err)
-	}
+	locktest.Is(t, locktest.Err(nodes.NewClient(option).Mutex("x").TryLock(ctx)), quorumlock.ErrHeld, "TryLock")
 	go func() {
 		time.Sleep(15 * time.Second)
 		_, _ = inner.Unlock(ctx), lease.Unlock(ctx)
 	}()
 	limited, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if _, err := nodes.NewClient(option).Mutex("x").Lock(limited); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Lock: %v", err)
-	}
+	locktest.Is(t, locktest.Err(nodes.NewClient(option).Mutex("x").Lock(limited)), context.DeadlineExceeded, "Lock")
 	next := must(t)(nodes.NewClient(option).Mutex("x").Lock(ctx)) // waits, and is handed over
 	nodes.Kill(1, 2)
 	<-next.Context().Done()
-	if err := next.Unlock(ctx); !errors.Is(err, quorumlock.ErrLost) {
-		t.Errorf("Unlock: %v", err)
-	}
-	if _, err := x.TryLock(ctx); !errors.Is(err, quorumlock.ErrNoQuorum) {
-		t.Errorf("TryLock without a quorum: %v", err)
-	}
+	locktest.Is(t, next.Unlock(ctx), quorumlock.ErrLost, "Unlock")
+	locktest.Is(t, locktest.Err(x.TryLock(ctx)), quorumlock.ErrNoQuorum, "TryLock without a quorum")
 	nodes.Restart(1, 2)
 	must(t)(nodes.Client().Mutex("still held").Lock(ctx))
 	synctest.Wait()
@@ -166,16 +141,12 @@ func TestBadRegisterersAreRefused(t *testing.T) {
 		t.Errorf("a nil Registerer: %v", err)
 	}
 	r := client.NewRegistry()
-	if _, err := promlock.New(r, nil); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, locktest.Err(promlock.New(r, nil)), "New")
 	_, err := promlock.New(r)
 	if err == nil || !strings.Contains(err.Error(), "give one Observer to all clients") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a second Observer: %v", err)
 	}
-	if n := len(series(t, r)); n != 6 {
-		t.Errorf("the first Observer has %d series after the failure of the second, want 6", n)
-	}
+	locktest.Equal(t, len(series(t, r)), 6, "series of the first Observer after the failure of the second")
 	half := client.NewRegistry() // with one metric of that name
 	half.MustRegister(client.NewCounterVec(client.CounterOpts{Name: "quorumlock_refused_total"}, []string{"other"}))
 	if _, err := promlock.New(half); err == nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -38,19 +40,12 @@ func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
 		},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
-			_, nodes := locktest.Nodes(t, 1)
-			c := locktest.Of(t, nodes)
+			c, _ := locktest.Client(t, 1)
 			e := New(c.Mutex("job"), "v")
-			held := locktest.Lock(t, c.Mutex("job"))
-			var hold quorumlock.Hold = heldBy{held}
-			lease, _ := quorumlock.NewLease(t.Context(), pausedHold{hold})
+			lease, _ := quorumlock.NewLease(t.Context(), pausedHold{heldBy{locktest.Lock(t, c.Mutex("job"))}})
 			e.term = newTerm(t.Context(), e, lease, false)
-			if err := quorum.ClientOf(c.Mutex("job")).Go(e.term.keep); err != nil {
-				t.Fatal(err)
-			}
-			if err := call(t.Context(), e, e.term); !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("%v, want ErrLost", err)
-			}
+			locktest.Must(t, quorum.ClientOf(c.Mutex("job")).Go(e.term.keep), "Go")
+			locktest.Is(t, call(t.Context(), e, e.term), quorumlock.ErrLost, "call")
 			_ = e.term.Resign(t.Context())
 		})
 	}
@@ -61,4 +56,25 @@ type heldBy struct{ *quorumlock.Lease }
 
 func (h heldBy) EndLease(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
 	return h.UnlockAfter(ctx, keep)
+}
+
+type said string
+
+func (e said) Error() string { return string(e) }
+func (said) RedisError()     {}
+
+// Each version of Redis has its own text for a command without permission in a script.
+func TestForbiddenCommandsAndWrongKeysAreIncurable(t *testing.T) {
+	for _, err := range []error{
+		said("NOPERM this user has no permissions to run the 'evalsha' command"),
+		said("ERR ACL failure in script: User app has no permissions to run the 'hexists' command script: 0c5, on @user_script:24."),
+		said("ERR Error running script (call to 0c5): @user_script:24: The user executing the script can't run this command or subcommand"),
+		said("NOPERM No permissions to access a key script: 0c5, on @user_script:24."),
+		quorumlock.ErrNotALock,
+	} {
+		locktest.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), true, "%v is incurable", err)
+	}
+	for _, err := range []error{said("LOADING Redis is loading the dataset in memory"), said("OOM command not allowed"), redis.Nil, errors.New("NOPERM")} {
+		locktest.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), false, "%v is incurable", err)
+	}
 }
