@@ -14,6 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
@@ -144,6 +145,45 @@ func TestANodeThatIsKilledAndRestartedLeavesNothingOnStderr(t *testing.T) {
 			s.Restart(true)
 			s.LoseReplies(1)
 			_, _ = transport.Of(n).Inspect(t.Context(), "x")
+		}
+	})
+}
+
+// atOnce is a timeout that took no time, like that of a unix socket with a full backlog.
+type atOnce struct{}
+
+func (atOnce) Error() string   { return "resource temporarily unavailable" }
+func (atOnce) Timeout() bool   { return true }
+func (atOnce) Temporary() bool { return true }
+
+func TestADialThatTimesOutAtOnceIsNotTriedAllTheTime(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		var dials atomic.Int64
+		n := dial(t, "redis://host:6379", node.WithDialer(func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			return nil, atOnce{}
+		}))
+		for range 10 {
+			if _, err := transport.Of(n).Inspect(t.Context(), "x"); err == nil {
+				t.Error("it answers")
+			}
+		}
+		if got := dials.Load(); got > 1100 {
+			t.Errorf("%d dials in the 10 s of 10 calls", got)
+		}
+	})
+}
+
+// A call may take as long as its timeout.
+func TestATimeoutMayBeLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		n := dial(t, "redis://10.0.0.1:6379", node.WithTimeout(20*time.Second), node.WithDialer(s.DialContext))
+		if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		s.Delay(6 * time.Second)
+		if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
+			t.Error(err)
 		}
 	})
 }

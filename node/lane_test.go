@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/transport"
@@ -410,21 +412,20 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 // A server, or a proxy, that does not reply to INFO costs two connections, and no more.
 func TestServerThatDoesNotReplyToInfoIsAskedForLocks(t *testing.T) {
 	for name, id := range map[string]int{"nor has CLIENT ID": 0, "but has CLIENT ID": 7} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{mode: "standalone", id: id, withholds: "info", answer: func([]string) string { return ":1\r\n" }}
-				n, err := node.Dial("redis://h", node.WithDialer(f.dial))
-				if err != nil {
-					t.Fatal(err)
+		locktest.Run(t, name, func(t *testing.T) {
+			f := standalone(id, func(args []string) string {
+				if args[0] == "info" {
+					return ""
 				}
-				defer n.Close() //nolint:errcheck // it was used up to here
-				for range 2 {
-					_ = transport.Of(n).Send(t.Context(), acquires(1)...) // no answer in time
-				}
-				if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err != nil {
-					t.Errorf("the third call: %v", err)
-				}
+				return ":1\r\n"
 			})
+			n := dial(t, "redis://h", node.WithDialer(f.dial))
+			for range 2 {
+				transport.Of(n).Send(t.Context(), count("a")) // no answer in time
+			}
+			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err != nil {
+				t.Errorf("the third call: %v", err)
+			}
 		})
 	}
 }
@@ -436,34 +437,33 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 		"Redis 7": "-READONLY x\r\n", "Redis 6": "-ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -READONLY x\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			demoted := true
-			f := &fake{mode: "standalone", id: 7, answer: func(args []string) string {
+			var promoted atomic.Bool
+			f := standalone(7, func(args []string) string {
 				switch {
-				case !demoted:
+				case args[0] == "info":
+					return "-NOPERM x\r\n"
+				case promoted.Load():
 					return ":1\r\n"
 				case args[0] == "evalsha":
 					return answer
 				}
 				return "-READONLY x\r\n"
-			}}
-			client := redis.NewClient(&redis.Options{Addr: "h:1", Dialer: f.dial, Protocol: 2, MaxRetries: -1})
-			defer client.Close() //nolint:errcheck // it was used up to here
-			n := node.New(client)
-			defer n.Close() //nolint:errcheck // likewise
-			if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
+			})
+			n := over(t, redis.NewClient(&redis.Options{Addr: "h:1", Dialer: f.dial, Protocol: 2, MaxRetries: -1}))
+			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
 				t.Errorf("the replica: %v", err)
 			}
+			promoted.Store(true)
 			f.mu.Lock()
-			before := f.dials
-			demoted = false
+			before := f.used
 			f.mu.Unlock()
-			if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err != nil {
+			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err != nil {
 				t.Error(err)
 			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if f.dials != before+1 {
-				t.Errorf("%d connections, and %d before: the one to the replica was used again", f.dials, before)
+			if f.used != before+1 {
+				t.Errorf("%d connections, and %d before: the one to the replica was used again", f.used, before)
 			}
 		})
 	}

@@ -267,53 +267,41 @@ func TestACallIsSafeToRepeatAfterALostReply(t *testing.T) {
 	})
 }
 
-func TestWhatAServerCannotDoIsAnErrorOfTheNode(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 1)
-		know(t, nodes[0])
-		servers[0].Redis.SetError("LOADING Redis is loading the dataset in memory")
-		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-			err := call(t.Context(), nodes[0])
-			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !redis.HasErrorPrefix(e.Err, "LOADING") {
-				t.Errorf("%s: %v, want what node-1 said", name, err)
-			}
+func TestEachCallHasTheErrorOfItsNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil func(t *testing.T, s *embedded.Server, n *node.Node) *node.Node
+		want  func(err error) bool
+	}{
+		"a server that cannot": {func(t *testing.T, s *embedded.Server, n *node.Node) *node.Node {
+			know(t, n)
+			s.Redis.SetError("LOADING Redis is loading the dataset in memory")
+			t.Cleanup(func() { s.Redis.SetError("") })
+			return n
+		}, func(err error) bool {
+			e, ok := errors.AsType[*quorumlock.NodeError](err)
+			return ok && e.Node == "node-1" && redis.HasErrorPrefix(e.Err, "LOADING")
+		}},
+		"the answers of another script": {func(t *testing.T, _ *embedded.Server, _ *node.Node) *node.Node {
+			return dial(t, "redis://h", node.WithDialer(scripted("+OK\r\n").dial))
+		}, func(err error) bool {
+			e, ok := errors.AsType[*quorumlock.NodeError](err)
+			return ok && strings.Contains(e.Error(), `unexpected reply "OK"`)
+		}},
+		"a node that is closed": {func(t *testing.T, _ *embedded.Server, n *node.Node) *node.Node {
+			mustClose(t, n) // and once more at the end of the test
+			return n
+		}, func(err error) bool { return errors.Is(err, quorumlock.ErrClosed) }},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, nodes := locktest.Nodes(t, 1)
+			n := tt.spoil(t, servers[0], nodes[0])
+			eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
+				if err := call(t.Context(), n); !tt.want(err) {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
 		})
-		servers[0].Redis.SetError("")
-	})
-}
-
-func TestAnswersOfAnotherScriptAreErrorsOfTheNode(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		n := dial(t, "redis://h", node.WithDialer(answering(func(request string) string {
-			if strings.Contains(request, "hello") {
-				return "-ERR unknown command 'hello'\r\n"
-			}
-			return "+OK\r\n"
-		})))
-		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-			err := call(t.Context(), n)
-			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || !strings.Contains(e.Error(), `unexpected reply "OK"`) {
-				t.Errorf("%s: %v, want a *NodeError with the reply", name, err)
-			}
-		})
-	})
-}
-
-func TestACallAfterCloseIsRefused(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
-		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-			if err := call(t.Context(), n); !errors.Is(err, quorumlock.ErrClosed) {
-				t.Errorf("%s: %v, want ErrClosed", name, err)
-			}
-		})
-		if err := n.Close(); err != nil {
-			t.Errorf("Close once more: %v", err)
-		}
-	})
+	}
 }
 
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
