@@ -76,32 +76,6 @@ func overWithoutDeadlines(t *testing.T, s *embedded.Server) *node.Node {
 	}))
 }
 
-// Timeouts of calls hold over connections without deadlines. A connection with overdue replies is
-// closed, even during the handshake. An idle connection stays open after its last deadline.
-func TestAConnectionWithoutDeadlinesHasLimits(t *testing.T) {
-	for name, connected := range map[string]bool{"during the handshake": false, "later": true} {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
-			s, n := servers[0], overWithoutDeadlines(t, servers[0])
-			a := newAsked()
-			if connected {
-				a.do(n, "before", time.Second)
-				settle(0)
-			}
-			s.Lose() // its connections never answer again
-			a.do(n, "a", 500*time.Millisecond)
-			settle(2 * time.Second)
-			s.Resume()
-			a.check(t, "a", 500*time.Millisecond, true)
-			a.do(n, "b", time.Second)
-			a.check(t, "b", 2*time.Second, false)
-			settle(time.Hour)
-			a.do(n, "c", time.Second)
-			a.check(t, "c", time.Hour+2*time.Second, false)
-		})
-	}
-}
-
 // Locks and their messages work over connections that cannot set deadlines.
 func TestLocksWorkWithoutDeadlines(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, other *node.Node) {

@@ -66,6 +66,10 @@ func connections(t *testing.T, s *embedded.Server, want int) {
 	}
 }
 
+func again(times int, steps string) string {
+	return strings.TrimSuffix(strings.Repeat(steps+", ", times), ", ")
+}
+
 func ownClient(t *testing.T, s *embedded.Server) *node.Node {
 	return node.New(redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext}))
 }
@@ -91,89 +95,23 @@ func slowlyClosed(t *testing.T, s *embedded.Server) *node.Node {
 // A listener hears the messages of its channel in their order, and is told ("?") whenever it may
 // have missed some. "missed" is once or more.
 func TestListeners(t *testing.T) {
-	for name, tt := range map[string]struct {
-		node  func(t *testing.T, s *embedded.Server) *node.Node // nil for one that is dialled
-		times int
-		story string
-	}{
-		"once the subscription stands": {story: "A listens a, B listens b, A hears ?, B hears ?, publish a 0, publish a 1, publish a 2, publish c x, " +
+	stories(t, map[string]story{
+		"once the subscription stands": {steps: "A listens a, B listens b, A hears ?, B hears ?, publish a 0, publish a 1, publish a 2, publish c x, " +
 			"A hears 0 1 2, B hears, A stops, publish a late, publish b x, A hears, B hears x, B stops"},
-		"the connection is opened again for the next": {times: 3, story: "A listens a, A hears ?, publish a x, A hears x, A stops, A stops, connections 0"},
-		"a late one":                      {story: "A listens a, A hears ?, B listens a, B hears ?, A hears, publish a x, A hears x, B hears x, A stops, B stops"},
-		"a lost connection":               {story: "A listens a, A hears ?, kill, wait 1m, A hears, restart, wait 10s, A hears ?, publish a x, A hears x, connections 1, A stops, connections 0"},
-		"one that comes to a node down":   {story: "kill, A listens a, wait 1m, A hears, restart, wait 1s, A missed, publish a x, A hears x, A stops, connections 0"},
-		"Close ends them":                 {story: "A listens a, A hears ?, close, connections 0, B listens a, B hears, connections 0, B stops, A stops, A hears"},
-		"Close waits for no node down":    {story: "kill, A listens a, wait 1m, close, A stops"},
-		"Close waits for no stalled node": {story: "stall, A listens a, wait 1m, close, A stops, resume"},
-		"Close waits for no subscription": {story: "A listens a, A hears ?, silence, restart, wait 300ms, close, A stops"},
-		"a firewall drops the connection": {story: "A listens a, A hears ?, wait 1m, A hears, lose, wait 4s, resume, wait 11s, A missed, publish a told, A hears told, A stops"},
-		"a client closed too early":       {ownClient, 1, "A listens a, A hears ?, close the client, connections 0, B listens a, wait 1s, B hears, A hears, close, A stops, B stops"},
-		"one that comes as the last leaves": {slowlyClosed, 5, "A listens a, A hears ?, A stops, wait 10ms, B listens a, wait 1s, B missed, connections 1, " +
-			"publish a once, B hears once, B stops, wait 1s, connections 0"},
-		"another channel keeps the connection": {story: "A listens a, A hears ?, " + strings.Repeat("B listens b, B missed, B stops, C listens b, C missed, C stops, ", 20) + "A stops"},
-	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, nodes := locktest.Nodes(t, 1)
-			s, n := servers[0], nodes[0]
-			if tt.node != nil {
-				n = tt.node(t, s)
-			}
-			for range max(tt.times, 1) {
-				tell(t, s, n, tt.story)
-			}
-		})
-	}
-}
-
-// tell does the steps of a story.
-func tell(t *testing.T, s *embedded.Server, n *node.Node, story string) {
-	ears := make(map[string]*ear)
-	acts := map[string]func(){
-		"kill": s.Kill, "stall": s.Stall, "lose": s.Lose, "resume": s.Resume,
-		"restart":          func() { s.Restart(true) },
-		"silence":          func() { s.Delay(time.Hour) },
-		"close":            func() { closeSoon(t, n) },
-		"close the client": func() { _ = n.Client().Close() },
-	}
-	for step := range strings.SplitSeq(story, ", ") {
-		if act := acts[step]; act != nil {
-			act()
-			continue
-		}
-		words := strings.Fields(step)
-		switch who := words[0]; {
-		case who == "publish":
-			s.Redis.Publish(words[1], words[2])
-		case who == "wait":
-			d, _ := time.ParseDuration(words[1])
-			time.Sleep(d)
-		case who == "connections":
-			connections(t, s, int(words[1][0]-'0'))
-		case words[1] == "listens":
-			ears[who] = listen(n, words[2])
-		case words[1] == "stops":
-			ears[who].stop()
-		default:
-			got := ears[who].take()
-			want := strings.ReplaceAll(strings.Join(words[2:], ","), "?", "")
-			if words[1] == "missed" {
-				got = slices.Compact(got)
-			}
-			if heard := strings.Join(got, ","); heard != want || (len(got) > 0) != (len(words) > 2 || words[1] == "missed") {
-				t.Errorf("%s, but it heard %q", step, got)
-			}
-		}
-	}
-}
-
-// closeSoon closes a node within the time of a call.
-func closeSoon(t *testing.T, n *node.Node) {
-	t.Helper()
-	began := time.Now()
-	mustClose(t, n)
-	if took := time.Since(began); took > node.DefaultTimeout {
-		t.Errorf("Close took %v", took)
-	}
+		"the connection is opened again for the next": {steps: again(3, "A listens a, A hears ?, publish a x, A hears x, A stops, A stops, connections 0")},
+		"a late one":                      {steps: "A listens a, A hears ?, B listens a, B hears ?, A hears, publish a x, A hears x, B hears x, A stops, B stops"},
+		"a lost connection":               {steps: "A listens a, A hears ?, kill, wait 1m, A hears, restart, wait 10s, A hears ?, publish a x, A hears x, connections 1, A stops, connections 0"},
+		"one that comes to a node down":   {steps: "kill, A listens a, wait 1m, A hears, restart, wait 1s, A missed, publish a x, A hears x, A stops, connections 0"},
+		"Close ends them":                 {steps: "A listens a, A hears ?, close, connections 0, B listens a, B hears, connections 0, B stops, A stops, A hears"},
+		"Close waits for no node down":    {steps: "kill, A listens a, wait 1m, close, A stops"},
+		"Close waits for no stalled node": {steps: "stall, A listens a, wait 1m, close, A stops, resume"},
+		"Close waits for no subscription": {steps: "A listens a, A hears ?, delay 1h, restart, wait 300ms, close, A stops"},
+		"a firewall drops the connection": {steps: "A listens a, A hears ?, wait 1m, A hears, lose, wait 4s, resume, wait 11s, A missed, publish a told, A hears told, A stops"},
+		"a client closed too early":       {node: ownClient, steps: "A listens a, A hears ?, close the client, connections 0, B listens a, wait 1s, B hears, A hears, close, A stops, B stops"},
+		"one that comes as the last leaves": {node: slowlyClosed, steps: again(5, "A listens a, A hears ?, A stops, wait 10ms, B listens a, wait 1s, B missed, connections 1, "+
+			"publish a once, B hears once, B stops, wait 1s, connections 0")},
+		"another channel keeps the connection": {steps: "A listens a, A hears ?, " + strings.Repeat("B listens b, B missed, B stops, C listens b, C missed, C stops, ", 20) + "A stops"},
+	})
 }
 
 func TestOneConnectionServesAllListeners(t *testing.T) {
@@ -277,7 +215,7 @@ func TestAFailedSubscriptionIsTriedAgainWhileOthersHear(t *testing.T) {
 			c, err := s.DialContext(ctx, network, addr)
 			return failsOnce{c, "quiet", &failed}, err
 		}}))
-		tell(t, s, n, "A listens busy, A missed, B listens quiet, "+strings.Repeat("wait 100ms, publish busy x, ", 10)+"B missed, A stops, B stops")
+		story{steps: "A listens busy, A missed, B listens quiet, " + strings.Repeat("wait 100ms, publish busy x, ", 10) + "B missed, A stops, B stops"}.tell(t, &tap{s: s}, n)
 		if !failed.Load() {
 			t.Fatal("control: no subscription has failed")
 		}
