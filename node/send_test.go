@@ -67,9 +67,9 @@ func each(t *testing.T, ways map[string]func(t *testing.T, s *embedded.Server) *
 }
 
 // over is a node over a client of the test, both closed with it.
-func over(t *testing.T, client redis.UniversalClient) *node.Node {
+func over(t *testing.T, client redis.UniversalClient, opts ...node.Option) *node.Node {
 	t.Helper()
-	n := node.New(client)
+	n := node.New(client, opts...)
 	if err := transport.Of(n).Err(); err != nil {
 		t.Fatal(err)
 	}
