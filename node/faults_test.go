@@ -33,6 +33,7 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 		conns   int                                             // and a witness of the first; 0 is any number
 	}{
 		"closes in the middle of a reply": {server: scripted("*3\r\n:1\r\n:17" + hangUp), want: "EOF", scripts: 2},
+		"closes in the middle of a string":      {server: scripted("$5\r\nab" + hangUp), want: "EOF", scripts: 2},
 		"closes before a reply":           {server: scripted(hangUp), want: "EOF", scripts: 2},
 		"answers twice":                   {server: scripted(":1\r\n:1\r\n"), scripts: 2, conns: 3},
 		"a message before the reply":      {server: scripted(">2\r\n+message\r\n+x\r\n:1\r\n"), scripts: 2},
