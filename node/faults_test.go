@@ -32,20 +32,20 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 		scripts int                                             // sent by two calls, one after the other
 		conns   int                                             // and a witness of the first; 0 is any number
 	}{
-		"closes in the middle of a reply": {server: scripted("*3\r\n:1\r\n:17" + hangUp), want: "EOF", scripts: 2},
-		"closes in the middle of a string":      {server: scripted("$5\r\nab" + hangUp), want: "EOF", scripts: 2},
-		"closes before a reply":           {server: scripted(hangUp), want: "EOF", scripts: 2},
-		"answers twice":                   {server: scripted(":1\r\n:1\r\n"), scripts: 2, conns: 3},
-		"a message before the reply":      {server: scripted(">2\r\n+message\r\n+x\r\n:1\r\n"), scripts: 2},
-		"a message behind the reply":      {server: scripted(":1\r\n>2\r\n+message\r\n+x\r\n"), scripts: 2},
-		"a reply to nobody":               {server: unsaid(":1\r\n"), scripts: 2, conns: 3},
-		"a message to nobody":             {server: unsaid(">1\r\n+x\r\n"), scripts: 2},
-		"a TLS alert":                     {server: scripted("\x15\x03\x01\x00\x02\x02\x0a"), want: "use a rediss:// URL", scripts: 2},
-		"no Redis":                        {server: scripted("HTTP/1.1 400 Bad Request\r\n"), want: "is it Redis?", scripts: 2},
-		"an integer that is none":         {server: scripted(":1x\r\n"), want: "is it Redis?", scripts: 2},
-		"a string without its end":        {server: scripted("$1\r\nabc\r\n"), want: "is it Redis?", scripts: 2},
-		"no answer":                       {server: scripted(""), want: "deadline exceeded", scripts: 2},
-		"a handshake that never ends":     {server: &fake{answer: func([]string) string { return "" }}, want: "not connected to", unsent: true},
+		"closes in the middle of a reply":  {server: scripted("*3\r\n:1\r\n:17" + hangUp), want: "EOF", scripts: 2},
+		"closes in the middle of a string": {server: scripted("$5\r\nab" + hangUp), want: "EOF", scripts: 2},
+		"closes before a reply":            {server: scripted(hangUp), want: "EOF", scripts: 2},
+		"answers twice":                    {server: scripted(":1\r\n:1\r\n"), scripts: 2, conns: 3},
+		"a message before the reply":       {server: scripted(">2\r\n+message\r\n+x\r\n:1\r\n"), scripts: 2},
+		"a message behind the reply":       {server: scripted(":1\r\n>2\r\n+message\r\n+x\r\n"), scripts: 2},
+		"a reply to nobody":                {server: unsaid(":1\r\n"), scripts: 2, conns: 3},
+		"a message to nobody":              {server: unsaid(">1\r\n+x\r\n"), scripts: 2},
+		"a TLS alert":                      {server: scripted("\x15\x03\x01\x00\x02\x02\x0a"), want: "use a rediss:// URL", scripts: 2},
+		"no Redis":                         {server: scripted("HTTP/1.1 400 Bad Request\r\n"), want: "is it Redis?", scripts: 2},
+		"an integer that is none":          {server: scripted(":1x\r\n"), want: "is it Redis?", scripts: 2},
+		"a string without its end":         {server: scripted("$1\r\nabc\r\n"), want: "is it Redis?", scripts: 2},
+		"no answer":                        {server: scripted(""), want: "deadline exceeded", scripts: 2},
+		"a handshake that never ends":      {server: &fake{answer: func([]string) string { return "" }}, want: "not connected to", unsent: true},
 		"a dialer that blocks": {server: good(), dialer: func(release <-chan struct{}) (net.Conn, error) {
 			<-release
 			return (&fake{}).dial(nil, "", "")
