@@ -1,12 +1,11 @@
 package node_test
 
 import (
+	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
-	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,11 +49,7 @@ func TestWhatWasGivenUpDoesNotArriveLater(t *testing.T) {
 				default: // an earlier call's is looked at
 				}
 			})
-			n, err := node.Dial("redis://"+addr, node.WithTimeout(100*time.Millisecond))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer mustClose(t, n)
+			n := dial(t, "redis://"+addr, node.WithTimeout(100*time.Millisecond))
 			for { // on a busy machine a call may be given up before it is sent
 				if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil {
 					t.Fatal("no error")
@@ -72,29 +67,27 @@ func TestWhatWasGivenUpDoesNotArriveLater(t *testing.T) {
 	}
 }
 
-// A server, or a proxy, that closes idle connections costs no call, over TLS as without.
+// A server, or a proxy, that closes idle connections costs no call.
 func TestAConnectionThatWasClosedWhileIdleIsNotUsed(t *testing.T) {
-	certified := httptest.NewTLSServer(nil)
-	defer certified.Close()
-	authorities := x509.NewCertPool()
-	authorities.AddCert(certified.Certificate())
-	for scheme, opts := range map[string][]node.Option{"redis": nil, "rediss": {node.WithTLSConfig(&tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12})}} {
-		t.Run(scheme, func(t *testing.T) {
-			var secure *tls.Config
-			if opts != nil {
-				secure = &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS12}
-			}
+	certificate, authorities := certified(t)
+	for name, tt := range map[string]struct {
+		scheme string
+		secure *tls.Config
+		opt    node.Option
+	}{
+		"dialled":  {"redis", nil, node.WithTimeout(never)},
+		"over TLS": {"rediss", &tls.Config{Certificates: certificate, MinVersion: tls.VersionTLS12}, node.WithTLSConfig(&tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12})},
+		"a dialer of the caller's": {"redis", nil, node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
 			closed := make(chan struct{}, 3)
-			addr := greeter(t, secure, func(conn net.Conn) {
+			n := dial(t, tt.scheme+"://"+greeter(t, tt.secure, func(conn net.Conn) {
 				_, _ = io.WriteString(conn, ":7\r\n")
 				_ = conn.Close()
 				closed <- struct{}{}
-			})
-			n, err := node.Dial(scheme+"://"+addr, append(opts, node.WithTimeout(never))...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer mustClose(t, n)
+			}), tt.opt, node.WithTimeout(never))
 			for range 3 {
 				if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err != nil {
 					t.Error(err)

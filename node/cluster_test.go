@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,37 +20,35 @@ import (
 func TestAClusterCountsAgainAfterAFailover(t *testing.T) {
 	for name, fail := range map[string]func(*embedded.Server){"refused": (*embedded.Server).Kill, "silent": (*embedded.Server).Stall} {
 		for deadlines, prompt := range map[string]bool{"": false, ", with deadlines": true} {
-			t.Run(name+deadlines, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					servers, _ := locktest.Nodes(t, 2)
-					addrs := []string{"10.0.0.1:6379", "10.0.0.2:6379"}
-					var master atomic.Int32
-					n := over(t, redis.NewClusterClient(&redis.ClusterOptions{
-						Addrs: addrs[:1], ContextTimeoutEnabled: prompt, DialTimeout: time.Second,
-						Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-							return servers[slices.Index(addrs, addr)].DialContext(ctx, network, addr)
-						},
-						ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-							return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addrs[master.Load()]}}}}, nil
-						}}))
-					if r := transport.Of(n).Send(t.Context(), count("a"))[0]; r.Err != nil {
-						t.Fatal(r.Err)
+			locktest.Run(t, name+deadlines, func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 2)
+				addrs := []string{"10.0.0.1:6379", "10.0.0.2:6379"}
+				var master atomic.Int32
+				n := over(t, redis.NewClusterClient(&redis.ClusterOptions{
+					Addrs: addrs[:1], ContextTimeoutEnabled: prompt, DialTimeout: time.Second,
+					Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+						return servers[slices.Index(addrs, addr)].DialContext(ctx, network, addr)
+					},
+					ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+						return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addrs[master.Load()]}}}}, nil
+					}}))
+				if r := transport.Of(n).Send(t.Context(), count("a"))[0]; r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				fail(servers[0])
+				for began := time.Now(); time.Since(began) < 4*time.Second; settle(100 * time.Millisecond) {
+					if r := transport.Of(n).Send(t.Context(), count("a"))[0]; r.Err == nil {
+						t.Fatal("a server that has failed has answered")
 					}
-					fail(servers[0])
-					for began := time.Now(); time.Since(began) < 4*time.Second; settle(100 * time.Millisecond) {
-						if r := transport.Of(n).Send(t.Context(), count("a"))[0]; r.Err == nil {
-							t.Fatal("a server that has failed has answered")
-						}
-					}
-					master.Store(1)
-					failedOver := time.Now()
-					for transport.Of(n).Send(t.Context(), count("a"))[0].Err != nil {
-						settle(100 * time.Millisecond)
-					}
-					if took := time.Since(failedOver); took > 2*time.Second {
-						t.Errorf("the cluster counted again after %v", took)
-					}
-				})
+				}
+				master.Store(1)
+				failedOver := time.Now()
+				for transport.Of(n).Send(t.Context(), count("a"))[0].Err != nil {
+					settle(100 * time.Millisecond)
+				}
+				if took := time.Since(failedOver); took > 2*time.Second {
+					t.Errorf("the cluster counted again after %v", took)
+				}
 			})
 		}
 	}

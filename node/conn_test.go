@@ -5,10 +5,7 @@ import (
 	"errors"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
@@ -16,29 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
-
-// A server that restarts while nobody calls costs no call.
-func TestAConnectionThatEndedWhileIdleIsNotUsed(t *testing.T) {
-	s := miniredis.RunT(t)
-	for name, opts := range map[string][]node.Option{
-		"dialled": nil,
-		"a dialer of the caller's": {node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := dial(t, "redis://"+s.Addr(), append(opts, node.WithTimeout(never))...)
-			for range 3 {
-				mustAcquire(t, n, alice, 1)
-				s.Close()
-				if err := s.Restart(); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(50 * time.Millisecond) // for the end to arrive
-			}
-		})
-	}
-}
 
 // buffered is a connection that is no socket. Writes after its end are lost, as on a socket when
 // the kernel learns of the end too late.
@@ -51,44 +25,33 @@ func (b buffered) Write(p []byte) (int, error) {
 
 // The end of any kind of connection is noticed, such as that of a wrapper around a socket.
 func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
-	for name, use := range map[string]func(t *testing.T, n *node.Node, restart func()) error{
-		"TryLock": func(t *testing.T, n *node.Node, restart func()) error {
-			restart()
+	for name, use := range map[string]func(t *testing.T, n *node.Node) error{
+		"TryLock": func(t *testing.T, n *node.Node) error {
 			_, err := n.Mutex("x").TryLock(t.Context())
 			return err
 		},
-		"Once": func(t *testing.T, n *node.Node, restart func()) error {
-			restart()
+		"Once": func(t *testing.T, n *node.Node) error {
 			_, err := quorumlock.Once(t.Context(), n.Mutex("x"), time.Minute, func(context.Context) error { return nil })
 			return err
 		},
-		"Unlock": func(t *testing.T, n *node.Node, restart func()) error {
-			lease, err := n.Mutex("x").TryLock(t.Context())
-			if err != nil {
-				return err
-			}
-			restart()
-			return lease.Unlock(t.Context())
-		},
+		"Unlock": nil,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
-				n := dial(t, "redis://h", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-					c, err := servers[0].DialContext(ctx, network, addr)
-					return buffered{c}, err
-				}))
-				// It connects.
-				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
-					t.Fatal(err)
-				}
-				if err := use(t, n, func() {
-					servers[0].Restart(true)
-					settle(1500 * time.Millisecond)
-				}); err != nil {
-					t.Error(err)
-				}
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 1)
+			n := dial(t, "redis://h", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := servers[0].DialContext(ctx, network, addr)
+				return buffered{c}, err
+			}))
+			if use == nil {
+				lease := locktest.Lock(t, n.Mutex("x"))
+				use = func(t *testing.T, _ *node.Node) error { return lease.Unlock(t.Context()) }
+			}
+			transport.Of(n).Send(t.Context(), count("y")) // it connects
+			servers[0].Restart(true)
+			settle(1500 * time.Millisecond)
+			if err := use(t, n); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -113,50 +76,13 @@ func overWithoutDeadlines(t *testing.T, s *embedded.Server) *node.Node {
 	}))
 }
 
-// Timeouts of calls hold over connections without deadlines. A connection with overdue replies is
-// closed, even during the handshake. An idle connection stays open after its last deadline.
-func TestAConnectionWithoutDeadlinesHasLimits(t *testing.T) {
-	for name, connected := range map[string]bool{"during the handshake": false, "later": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
-				s, n := servers[0], overWithoutDeadlines(t, servers[0])
-				a := newAsked()
-				if connected {
-					a.do(n, "before", time.Second)
-					settle(0)
-				}
-				s.Lose() // its connections never answer again
-				a.do(n, "a", 500*time.Millisecond)
-				settle(2 * time.Second)
-				s.Resume()
-				a.check(t, "a", 500*time.Millisecond, true)
-				a.do(n, "b", time.Second)
-				a.check(t, "b", 2*time.Second, false)
-				settle(time.Hour)
-				a.do(n, "c", time.Second)
-				a.check(t, "c", time.Hour+2*time.Second, false)
-			})
-		})
-	}
-}
-
 // Locks and their messages work over connections that cannot set deadlines.
 func TestLocksWorkWithoutDeadlines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 1)
-		n := overWithoutDeadlines(t, servers[0])
-		lease, err := n.Mutex("x").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.AfterFunc(time.Minute, func() {
-			if err := lease.Unlock(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
+	inBubble(t, func(t *testing.T, s *embedded.Server, other *node.Node) {
+		lease := locktest.Lock(t, overWithoutDeadlines(t, s).Mutex("x"))
+		time.AfterFunc(time.Minute, func() { locktest.MustUnlock(t, lease) })
 		began := time.Now()
-		if _, err := dial(t, "redis://h", node.WithDialer(servers[0].DialContext)).Mutex("x").Lock(t.Context()); err != nil || time.Since(began) != time.Minute {
+		if _, err := other.Mutex("x").Lock(t.Context()); err != nil || time.Since(began) != time.Minute {
 			t.Errorf("the next waiter: after %v, %v", time.Since(began), err)
 		}
 	})

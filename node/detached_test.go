@@ -64,38 +64,36 @@ func (unknownScript) RedisError()   {}
 // deadline. By then, the caller may use their memory for other calls.
 func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T) {
 	for name, heeds := range map[string]bool{"deadlines are heeded": true, "deadlines are not heeded": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
-				until := make(chan struct{})
-				hook := &stalling{until: until}
-				client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: heeds})
-				client.AddHook(hook)
-				n := over(t, client)
-				entry := wire.Entry{Waiter: "c:1", Ticket: 77, TTL: time.Second, Callers: 1}
-				calls := []wire.Call{wire.AcquireQueued("x", "c:1.1", ttl, 5, &entry, 0)}
-				want := calls[0].Args()
-				answered := make(chan []wire.Reply, 1)
-				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, func(r []wire.Reply) { answered <- r })
-				if !heeds {
-					if r := <-answered; r[0].Err == nil {
-						t.Error("control: the calls are not over")
-					}
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 1)
+			until := make(chan struct{})
+			hook := &stalling{until: until}
+			client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: heeds})
+			client.AddHook(hook)
+			n := over(t, client)
+			entry := wire.Entry{Waiter: "c:1", Ticket: 77, TTL: time.Second, Callers: 1}
+			calls := []wire.Call{wire.AcquireQueued("x", "c:1.1", ttl, 5, &entry, 0)}
+			want := calls[0].Args()
+			answered := make(chan []wire.Reply, 1)
+			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, func(r []wire.Reply) { answered <- r })
+			if !heeds {
+				if r := <-answered; r[0].Err == nil {
+					t.Error("control: the calls are not over")
 				}
-				entry = wire.Entry{Waiter: "c:2", Ticket: 78, TTL: time.Hour, Callers: 2}
-				calls[0] = wire.Leave("y", "c:2", false)
-				close(until)
-				synctest.Wait()
-				hook.mu.Lock()
-				defer hook.mu.Unlock()
-				var sent []string
-				for _, a := range hook.sent[max(len(hook.sent)-len(want), 0):] {
-					sent = append(sent, a.(string))
-				}
-				if !slices.Equal(sent, want) {
-					t.Errorf("the node was sent %q, want %q", sent, want)
-				}
-			})
+			}
+			entry = wire.Entry{Waiter: "c:2", Ticket: 78, TTL: time.Hour, Callers: 2}
+			calls[0] = wire.Leave("y", "c:2", false)
+			close(until)
+			synctest.Wait()
+			hook.mu.Lock()
+			defer hook.mu.Unlock()
+			var sent []string
+			for _, a := range hook.sent[max(len(hook.sent)-len(want), 0):] {
+				sent = append(sent, a.(string))
+			}
+			if !slices.Equal(sent, want) {
+				t.Errorf("the node was sent %q, want %q", sent, want)
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -14,42 +15,27 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// said has the log of go-redis. The whole program has one logger.
-type said struct {
-	mu    sync.Mutex
-	lines []string
-}
+// said has the log of go-redis, which the whole program shares.
+type said struct{ t *testing.T }
 
-func (s *said) Printf(_ context.Context, format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+func (s said) Printf(_ context.Context, format string, args ...any) {
+	if s.t != nil {
+		s.t.Errorf("go-redis says %q", fmt.Sprintf(format, args...))
+	}
 }
 
 // quietly fails the test if go-redis logs a line before its end. Afterwards the log is silent
 // again, as locktest.Main makes it.
 func quietly(t *testing.T) {
-	t.Helper()
-	s := &said{}
-	redis.SetLogger(s)
-	t.Cleanup(func() {
-		redis.SetLogger(silent{})
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, line := range s.lines {
-			t.Errorf("go-redis says %q", line)
-		}
-	})
+	redis.SetLogger(said{t})
+	t.Cleanup(func() { redis.SetLogger(said{}) })
 }
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // closedPort is the address of a port at which nobody listens.
 func closedPort(t *testing.T) string {
@@ -146,4 +132,58 @@ func TestANodeThatIsKilledAndRestartedLeavesNothingOnStderr(t *testing.T) {
 			_, _ = transport.Of(n).Inspect(t.Context(), "x")
 		}
 	})
+}
+
+// atOnce is a timeout that took no time, like that of a unix socket with a full backlog.
+type atOnce struct{}
+
+func (atOnce) Error() string   { return "resource temporarily unavailable" }
+func (atOnce) Timeout() bool   { return true }
+func (atOnce) Temporary() bool { return true }
+
+func TestADialThatTimesOutAtOnceIsNotTriedAllTheTime(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		var dials atomic.Int64
+		n := dial(t, "redis://host:6379", node.WithDialer(func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			return nil, atOnce{}
+		}))
+		for range 10 {
+			if _, err := transport.Of(n).Inspect(t.Context(), "x"); err == nil {
+				t.Error("it answers")
+			}
+		}
+		if got := dials.Load(); got > 1100 {
+			t.Errorf("%d dials in the 10 s of 10 calls", got)
+		}
+	})
+}
+
+// A call may take as long as its timeout, and no longer.
+func TestATimeoutMayBeLong(t *testing.T) {
+	for name, connect := range map[string]func(t *testing.T, s *embedded.Server, long node.Option) *node.Node{
+		"dialled": func(t *testing.T, s *embedded.Server, long node.Option) *node.Node {
+			return dial(t, "redis://10.0.0.1:6379", long, node.WithDialer(s.DialContext))
+		},
+		"the caller's client": func(t *testing.T, s *embedded.Server, long node.Option) *node.Node {
+			return over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, ReadTimeout: time.Hour}), long)
+		},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 1)
+			n := connect(t, servers[0], node.WithTimeout(20*time.Second))
+			for _, delay := range []time.Duration{0, 6 * time.Second} { // it connects; then a call takes 12 s
+				servers[0].Delay(delay)
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			servers[0].Stall()
+			began := time.Now()
+			if _, err := transport.Of(n).Inspect(t.Context(), "x"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 20*time.Second {
+				t.Errorf("error %v after %v, want a deadline after 20s", err, time.Since(began))
+			}
+			servers[0].Resume()
+		})
+	}
 }

@@ -105,27 +105,6 @@ func ExampleNode_Acquire() {
 	// 0 <nil>
 }
 
-func ExampleMutex() {
-	here, server := inProcess()
-	defer server.Close()
-	n, err := node.Dial("redis://10.0.0.1:6379", here)
-	exitOn(err)
-	defer n.Close() //nolint:errcheck // the example ends here
-
-	ctx := context.Background()
-	m := n.Mutex("thumbnails", quorumlock.WithTTL(30*time.Second))
-	lease, err := m.TryLock(ctx)
-	exitOn(err)
-
-	_, err = n.Mutex("thumbnails").TryLock(ctx)
-	fmt.Println("held by somebody else:", errors.Is(err, quorumlock.ErrHeld))
-
-	fmt.Println(lease.Unlock(ctx))
-	// Output:
-	// held by somebody else: true
-	// <nil>
-}
-
 // An operator frees a lock by hand: the holder learns of its loss when it next renews.
 func ExampleMutex_ForceUnlock() {
 	here, server := inProcess()

@@ -9,31 +9,68 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/quorumlock/quorumlock/internal/wire"
+	"time"
 )
 
-// fake is a server with the test's answers.
+// fake is a server with the test's replies.
 type fake struct {
-	mode   string // that HELLO tells; an error if it is empty
-	id     int    // that CLIENT ID tells; HELLO tells 7
-	answer func(args []string) string
+	answer func(args []string) string // args[0] is in lower case; no reply if it is empty
+	unsaid string                     // comes a second after INFO
 
-	withholds string // a command that has no reply; the script after it has
+	mu      sync.Mutex
+	conns   []net.Conn
+	scripts int
+	used    int // connections that scripts were sent on
+}
 
-	mu    sync.Mutex
-	asked [][]string // scripts
-	dials int        // connections that scripts were sent on
+// hangUp is the end of a reply that is the last one of its connection.
+const hangUp = "\x00hang up"
+
+const unknown = "-ERR unknown command\r\n"
+
+// scripted answers scripts, and knows no other command.
+func scripted(reply string) *fake {
+	return &fake{answer: func(args []string) string {
+		if strings.HasPrefix(args[0], "eval") {
+			return reply
+		}
+		return unknown
+	}}
+}
+
+// standalone answers HELLO and CLIENT, and the rest as the test wants. Without id, there is no
+// CLIENT ID.
+func standalone(id int, rest func(args []string) string) *fake {
+	return &fake{answer: func(args []string) string {
+		switch {
+		case args[0] == "hello":
+			return "*6\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:7\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n"
+		case args[0] != "client":
+			return rest(args)
+		case args[1] != "id":
+			return "+OK\r\n"
+		case id == 0:
+			return unknown
+		}
+		return fmt.Sprintf(":%d\r\n", id)
+	}}
 }
 
 func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
+	f.mu.Lock()
+	f.conns = append(f.conns, server)
+	f.mu.Unlock()
 	replies := make(chan string, 100) // like the buffer of a socket
 	go func() {
+		defer server.Close() //nolint:errcheck // it is a pipe
 		for r := range replies {
-			_, _ = io.WriteString(server, r)
+			text, ends := strings.CutSuffix(r, hangUp)
+			_, _ = io.WriteString(server, text) // the client may have gone
+			if ends {
+				return
+			}
 		}
-		_ = server.Close()
 	}()
 	go func() {
 		defer close(replies)
@@ -49,20 +86,23 @@ func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 			if len(args) == 0 {
 				return
 			}
-			if !used && strings.HasPrefix(args[0], "eval") {
+			args[0] = strings.ToLower(args[0])
+			f.mu.Lock()
+			if strings.HasPrefix(args[0], "eval") {
+				f.scripts++
+				if !used {
+					f.used++
+				}
 				used = true
-				f.mu.Lock()
-				f.dials++
-				f.mu.Unlock()
 			}
-			r := f.reply(args)
-			if r == "" {
-				return // and the connection ends
+			r := f.answer(args)
+			f.mu.Unlock()
+			if args[0] == "info" && f.unsaid != "" {
+				time.AfterFunc(time.Second, func() { _, _ = io.WriteString(server, f.unsaid) })
 			}
-			if f.withholds == args[0] {
-				continue
+			if r != "" {
+				replies <- r
 			}
-			replies <- r
 		}
 	}()
 	return client, nil
@@ -73,35 +113,4 @@ func header(in *bufio.Reader) int {
 	line, _ := in.ReadString('\n')
 	n, _ := strconv.Atoi(strings.Trim(line, "*$\r\n"))
 	return n
-}
-
-func (f *fake) reply(args []string) string {
-	switch args[0] {
-	case "hello":
-		if f.mode == "" {
-			return "-ERR unknown command\r\n"
-		}
-		return fmt.Sprintf("*6\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:7\r\n$4\r\nmode\r\n$%d\r\n%s\r\n", len(f.mode), f.mode)
-	case "client":
-		if args[1] == "id" {
-			if f.id == 0 {
-				return "-ERR unknown command\r\n"
-			}
-			return fmt.Sprintf(":%d\r\n", f.id)
-		}
-		return "+OK\r\n"
-	case "info":
-		return "-NOPERM x\r\n"
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked = append(f.asked, args)
-	return f.answer(args)
-}
-
-func acquires(n int) (calls []wire.Call) {
-	for i := range n {
-		calls = append(calls, wire.Acquire(fmt.Sprint("key-", i), alice, ttl, 1, uint64(1000+i)))
-	}
-	return calls
 }

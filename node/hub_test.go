@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
@@ -37,28 +39,23 @@ func listen(n *node.Node, channel string) *ear {
 	return e
 }
 
-// check waits until all goroutines wait, and checks the messages heard since last.
-func (e *ear) check(t *testing.T, want ...string) {
-	t.Helper()
+// take waits until all goroutines wait, and returns the messages heard since the last take.
+func (e *ear) take() []string {
 	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !slices.Equal(e.heard, want) {
-		t.Errorf("heard %q, want %q", e.heard, want)
-	}
+	heard := e.heard
 	e.heard = nil
+	return heard
 }
 
-// checkMissed checks that the listener was told, once or more, that it may have missed something.
-func (e *ear) checkMissed(t *testing.T) {
+// check checks the messages heard since the last check. An empty one tells that something may have
+// been missed.
+func (e *ear) check(t *testing.T, want ...string) {
 	t.Helper()
-	synctest.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if got := slices.Compact(e.heard); !slices.Equal(got, []string{""}) {
-		t.Errorf("heard %q, want only that something may have been missed", got)
+	if got := e.take(); !slices.Equal(got, want) {
+		t.Errorf("heard %q, want %q", got, want)
 	}
-	e.heard = nil
 }
 
 func connections(t *testing.T, s *embedded.Server, want int) {
@@ -69,23 +66,51 @@ func connections(t *testing.T, s *embedded.Server, want int) {
 	}
 }
 
-func TestAListenerHearsItsChannelOnceTheSubscriptionStands(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		a, b := listen(n, "a"), listen(n, "b")
-		a.check(t, "") // messages before the subscription may have been missed
-		b.check(t, "")
-		for i := range 3 {
-			s.Redis.Publish("a", fmt.Sprint(i))
+func again(times int, steps string) string {
+	return strings.TrimSuffix(strings.Repeat(steps+", ", times), ", ")
+}
+
+func ownClient(t *testing.T, s *embedded.Server) *node.Node {
+	return node.New(redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext}))
+}
+
+// slowToClose is a connection that takes a while to close, as with TLS.
+type slowToClose struct{ net.Conn }
+
+func (c slowToClose) Close() error {
+	time.Sleep(50 * time.Millisecond)
+	return c.Conn.Close()
+}
+
+func slowlyClosed(t *testing.T, s *embedded.Server) *node.Node {
+	return dial(t, "redis://10.0.0.1:6379", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := s.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
 		}
-		s.Redis.Publish("c", "nobody listens")
-		a.check(t, "0", "1", "2")
-		b.check(t)
-		a.stop()
-		s.Redis.Publish("a", "late")
-		s.Redis.Publish("b", "x")
-		a.check(t)
-		b.check(t, "x")
-		b.stop()
+		return slowToClose{c}, nil
+	}))
+}
+
+// A listener hears the messages of its channel in their order, and is told ("?") whenever it may
+// have missed some. "missed" is once or more.
+func TestListeners(t *testing.T) {
+	stories(t, map[string]story{
+		"once the subscription stands": {steps: "A listens a, B listens b, A hears ?, B hears ?, publish a 0, publish a 1, publish a 2, publish c x, " +
+			"A hears 0 1 2, B hears, A stops, publish a late, publish b x, A hears, B hears x, B stops"},
+		"the connection is opened again for the next": {steps: again(3, "A listens a, A hears ?, publish a x, A hears x, A stops, A stops, connections 0")},
+		"a late one":                      {steps: "A listens a, A hears ?, B listens a, B hears ?, A hears, publish a x, A hears x, B hears x, A stops, B stops"},
+		"a lost connection":               {steps: "A listens a, A hears ?, kill, wait 1m, A hears, restart, wait 10s, A hears ?, publish a x, A hears x, connections 1, A stops, connections 0"},
+		"one that comes to a node down":   {steps: "kill, A listens a, wait 1m, A hears, restart, wait 1s, A missed, publish a x, A hears x, A stops, connections 0"},
+		"Close ends them":                 {steps: "A listens a, A hears ?, close, connections 0, B listens a, B hears, connections 0, B stops, A stops, A hears"},
+		"Close waits for no node down":    {steps: "kill, A listens a, wait 1m, close, A stops"},
+		"Close waits for no stalled node": {steps: "stall, A listens a, wait 1m, close, A stops, resume"},
+		"Close waits for no subscription": {steps: "A listens a, A hears ?, delay 1h, restart, wait 300ms, close, A stops"},
+		"a firewall drops the connection": {steps: "A listens a, A hears ?, wait 1m, A hears, lose, wait 4s, resume, wait 11s, A missed, publish a told, A hears told, A stops"},
+		"a client closed too early":       {node: ownClient, steps: "A listens a, A hears ?, close the client, connections 0, B listens a, wait 1s, B hears, A hears, close, A stops, B stops"},
+		"one that comes as the last leaves": {node: slowlyClosed, steps: again(5, "A listens a, A hears ?, A stops, wait 10ms, B listens a, wait 1s, B missed, connections 1, "+
+			"publish a once, B hears once, B stops, wait 1s, connections 0")},
+		"another channel keeps the connection": {steps: "A listens a, A hears ?, " + strings.Repeat("B listens b, B missed, B stops, C listens b, C missed, C stops, ", 20) + "A stops"},
 	})
 }
 
@@ -106,13 +131,10 @@ func TestOneConnectionServesAllListeners(t *testing.T) {
 			}
 		}
 		s.Redis.Publish("channel 7", "x")
-		synctest.Wait()
 		for i, e := range ears {
-			e.mu.Lock()
-			if got := slices.Contains(e.heard, "x"); got != (i%20 == 7) {
+			if got := slices.Contains(e.take(), "x"); got != (i%20 == 7) {
 				t.Errorf("listener %d heard it: %v", i, got)
 			}
-			e.mu.Unlock()
 		}
 		for _, e := range ears[1:] {
 			e.stop()
@@ -122,69 +144,6 @@ func TestOneConnectionServesAllListeners(t *testing.T) {
 			t.Errorf("subscribed to %q, want the last listener's channel", got)
 		}
 		ears[0].stop()
-		connections(t, s, 0)
-	})
-}
-
-func TestTheConnectionIsOpenedAgainForTheNextListener(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		for range 3 {
-			e := listen(n, "a")
-			e.check(t, "")
-			s.Redis.Publish("a", "x")
-			e.check(t, "x")
-			e.stop()
-			e.stop() // once more is no harm
-			connections(t, s, 0)
-		}
-	})
-}
-
-func TestALateListenerIsToldThatItMayHaveMissedSomething(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		first := listen(n, "a")
-		first.check(t, "")
-		second := listen(n, "a")
-		second.check(t, "")
-		first.check(t) // it missed nothing
-		s.Redis.Publish("a", "x")
-		first.check(t, "x")
-		second.check(t, "x")
-		first.stop()
-		second.stop()
-	})
-}
-
-func TestALostConnectionIsToldOnceItStandsAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		e := listen(n, "a")
-		e.check(t, "")
-		s.Kill()
-		time.Sleep(time.Minute)
-		e.check(t)
-		s.Restart(true)
-		time.Sleep(10 * time.Second)
-		e.check(t, "")
-		s.Redis.Publish("a", "x")
-		e.check(t, "x")
-		connections(t, s, 1)
-		e.stop()
-		connections(t, s, 0)
-	})
-}
-
-func TestAListenerMayComeWhileTheNodeIsDown(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		s.Kill()
-		e := listen(n, "a")
-		time.Sleep(time.Minute)
-		e.check(t)
-		s.Restart(true)
-		time.Sleep(time.Second)
-		e.checkMissed(t)
-		s.Redis.Publish("a", "x")
-		e.check(t, "x")
-		e.stop()
 		connections(t, s, 0)
 	})
 }
@@ -219,90 +178,19 @@ func TestListenersComeAndGoWhileMessagesCome(t *testing.T) {
 
 func TestAListenerThatHasStoppedHearsNothingMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		var mu sync.Mutex
-		var stopped bool
 		for range 50 {
-			stopped = false
+			var stopped atomic.Bool
 			stop := transport.Of(n).Listen("a", func(string) {
-				mu.Lock()
-				defer mu.Unlock()
-				if stopped {
+				if stopped.Load() {
 					t.Error("called after stop had returned")
 				}
 			})
 			s.Redis.Publish("a", "x")
 			stop()
-			mu.Lock()
-			stopped = true
-			mu.Unlock()
+			stopped.Store(true)
 		}
 		synctest.Wait()
 	})
-}
-
-func TestCloseEndsTheConnectionAndItsListeners(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		e := listen(n, "a")
-		e.check(t, "")
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
-		connections(t, s, 0)
-		late := listen(n, "a")
-		late.check(t)
-		connections(t, s, 0)
-		late.stop()
-		e.stop()
-		e.check(t)
-	})
-}
-
-// A client that is closed too early takes the subscription with it. The node must still close.
-func TestAClientClosedUnderItsListenersEndsTheSubscription(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
-		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext})
-		n := node.New(client)
-		err := transport.Of(n).Err()
-		if err != nil {
-			t.Fatal(err)
-		}
-		first := listen(n, "a")
-		first.check(t, "")
-		if err := client.Close(); err != nil {
-			t.Fatal(err)
-		}
-		connections(t, s, 0)
-		second := listen(n, "a")
-		time.Sleep(time.Second)
-		second.check(t)
-		first.check(t)
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-		first.stop()
-		second.stop()
-	})
-}
-
-func TestCloseDoesNotWaitForANodeThatIsDown(t *testing.T) {
-	for name, fault := range map[string]func(*embedded.Server){"down": (*embedded.Server).Kill, "stalled": (*embedded.Server).Stall} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				fault(s)
-				e := listen(n, "a")
-				time.Sleep(time.Minute)
-				start := time.Now()
-				if err := n.Close(); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(start); took > node.DefaultTimeout {
-					t.Errorf("Close took %v", took)
-				}
-				e.stop()
-				s.Resume()
-			})
-		})
-	}
 }
 
 // failsOnce is a connection that cannot send some text the first time.
@@ -323,30 +211,74 @@ func (c failsOnce) Write(b []byte) (int, error) {
 func TestAFailedSubscriptionIsTriedAgainWhileOthersHear(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var failed atomic.Bool
-		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Protocol: 2, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		n := over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Protocol: 2, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := s.DialContext(ctx, network, addr)
 			return failsOnce{c, "quiet", &failed}, err
-		}})
-		n := node.New(client)
-		busy := listen(n, "busy")
-		synctest.Wait()
-		quiet := listen(n, "quiet")
-		for range 10 {
-			time.Sleep(100 * time.Millisecond)
-			s.Redis.Publish("busy", "x")
-		}
-		synctest.Wait()
+		}}))
+		story{steps: "A listens busy, A missed, B listens quiet, " + strings.Repeat("wait 100ms, publish busy x, ", 10) + "B missed, A stops, B stops"}.tell(t, &tap{s: s}, n)
 		if !failed.Load() {
 			t.Fatal("control: no subscription has failed")
 		}
-		quiet.checkMissed(t)
-		busy.stop()
-		quiet.stop()
-		if err := n.Close(); err != nil {
-			t.Error(err)
+	})
+}
+
+// A server may reply with anything: the program must not panic.
+func TestAMalformedReplyToASubscriptionDoesNotPanic(t *testing.T) {
+	for _, answer := range []string{
+		"*0\r\n", "*1\r\n:1\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n$1\r\nx\r\n", "*2\r\n$7\r\nmessage\r\n:1\r\n",
+		"*3\r\n$7\r\nmessage\r\n:1\r\n:1\r\n", "*1\r\n$4\r\npong\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", "*1\r\n$8\r\npmessage\r\n", ":1\r\n", "$-1\r\n", "*-1\r\n",
+	} {
+		locktest.Run(t, fmt.Sprintf("%q", answer), func(t *testing.T) {
+			subscribed := 0
+			f := &fake{answer: func(args []string) string {
+				switch args[0] {
+				case "subscribe":
+					subscribed++
+					return answer
+				case "hello":
+					return unknown
+				}
+				return "+OK\r\n"
+			}}
+			e := listen(dial(t, "redis://host:6379", node.WithDialer(f.dial)), "x")
+			time.Sleep(10 * time.Second)
+			e.check(t)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if subscribed == 0 || subscribed > 60 {
+				t.Errorf("%d subscriptions in 10 s", subscribed)
+			}
+			e.stop()
+		})
+	}
+}
+
+// A user may be allowed to hear some channels and not others.
+func TestAChannelThatIsNotAllowedSilencesNoOther(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		f := &fake{answer: func(args []string) string {
+			switch {
+			case args[0] == "subscribe" && slices.Contains(args, "forbidden"):
+				return "-NOPERM No permissions to access a channel\r\n"
+			case args[0] == "subscribe":
+				return fmt.Sprintf("*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n", len(args[1]), args[1])
+			case args[0] == "hello":
+				return unknown
+			}
+			return "+OK\r\n"
+		}}
+		n := dial(t, "redis://host:6379", node.WithDialer(f.dial))
+		allowed, forbidden := listen(n, "allowed"), listen(n, "forbidden")
+		allowed.check(t, "")
+		f.mu.Lock()
+		for _, c := range f.conns {
+			_ = c.Close()
 		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		f.mu.Unlock()
+		time.Sleep(time.Second)
+		allowed.check(t, "")
+		forbidden.check(t)
+		allowed.stop()
+		forbidden.stop()
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,72 +18,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
-
-// asked collects the answers of Do.
-type asked struct {
-	mu      sync.Mutex
-	answers map[string]int
-	errs    map[string]error
-	order   []string
-	at      map[string]time.Duration
-	began   time.Time
-}
-
-func newAsked() *asked {
-	return &asked{answers: make(map[string]int), errs: make(map[string]error), at: make(map[string]time.Duration), began: time.Now()}
-}
-
-// do asks the node to count for a key, within a limit.
-func (a *asked) do(n *node.Node, key string, limit time.Duration) {
-	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, a.answer(key))
-}
-
-// answer notes the answer for a key.
-func (a *asked) answer(key string) func([]wire.Reply) {
-	return func(rs []wire.Reply) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.answers[key]++
-		a.errs[key] = rs[0].Err
-		a.at[key] = time.Since(a.began)
-		a.order = append(a.order, key)
-	}
-}
-
-// check checks that each key was answered once, after so long, with or without an error.
-func (a *asked) check(t *testing.T, key string, at time.Duration, fails bool) {
-	t.Helper()
-	synctest.Wait()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.answers[key] != 1 || a.at[key] != at || (a.errs[key] != nil) != fails {
-		t.Errorf("%s: %d answers, after %v, error %v: want one after %v, error: %v", key, a.answers[key], a.at[key], a.errs[key], at, fails)
-	}
-	if _, ok := errors.AsType[*quorumlock.NodeError](a.errs[key]); fails && !ok {
-		t.Errorf("%s: error %v, want a *NodeError", key, a.errs[key])
-	}
-}
-
-// settle lets so much time pass, and all that happens then.
-func settle(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
-// notSent reports whether an error means that the call was not sent.
-func notSent(err error) bool {
-	_, ok := errors.AsType[interface {
-		error
-		NotSent()
-	}](err)
-	return ok
-}
 
 // tap is a dialer to a server that records the data written to each of its connections.
 type tap struct {
@@ -124,23 +66,26 @@ func (c tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// inTap runs a test with a node, its connections recorded, and a round trip of 20 ms. It is
-// connected, and the server knows the script.
-func inTap(t *testing.T, test func(t *testing.T, p *tap, n *node.Node)) {
+// warm makes the node connect, and its server know the script. From here on, a round trip is 20 ms.
+func warm(n *node.Node, p *tap) {
+	for range 2 {
+		newAsked().do(n, "warm", time.Second)
+		synctest.Wait()
+	}
+	p.s.Delay(10 * time.Millisecond)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writes, p.dials = nil, 0
+}
+
+// inTap runs a test with a node whose connections are recorded, and with asked calls.
+func inTap(t *testing.T, test func(t *testing.T, p *tap, n *node.Node, a *asked)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		p := &tap{s: s}
 		n := dial(t, "redis://h", node.WithDialer(p.dial))
-		for range 2 {
-			a := newAsked()
-			a.do(n, "warm", time.Second)
-			synctest.Wait()
-		}
-		s.Delay(10 * time.Millisecond)
-		p.mu.Lock()
-		p.writes, p.dials = nil, 0
-		p.mu.Unlock()
-		test(t, p, n)
+		warm(n, p)
+		test(t, p, n, newAsked())
 	})
 }
 
@@ -156,17 +101,16 @@ func (p *tap) sent(key string) int {
 
 // A lone call is sent at once. Calls until its answer go together.
 func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		a := newAsked()
+	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		a.do(n, "alone", time.Second)
 		synctest.Wait()
 		for i := range 100 {
 			a.do(n, fmt.Sprint("key-", i), time.Second)
 		}
 		settle(40 * time.Millisecond)
-		a.check(t, "alone", 20*time.Millisecond, false)
+		a.check(t, "alone", 20*time.Millisecond)
 		for i := range 100 {
-			a.check(t, fmt.Sprint("key-", i), 40*time.Millisecond, false)
+			a.check(t, fmt.Sprint("key-", i), 40*time.Millisecond)
 			if got := a.order[i+1]; got != fmt.Sprint("key-", i) {
 				t.Errorf("answer %d is that of %s", i+1, got)
 			}
@@ -177,82 +121,36 @@ func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
 	})
 }
 
-// Calls sent on a broken connection have an unknown outcome, and are not resent. Unsent ones move
-// on.
-func TestWhatWasSentOnAConnectionThatBrokeIsNotSentAgain(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		a := newAsked()
-		p.s.LoseReplies(1)
-		a.do(n, "sent", time.Second)
-		synctest.Wait()
-		a.do(n, "queued", time.Second)
-		settle(500 * time.Millisecond)
-		a.check(t, "sent", 10*time.Millisecond, true)
-		if notSent(a.errs["sent"]) {
-			t.Errorf("error %v says that it was not sent", a.errs["sent"])
-		}
-		if a.answers["queued"] != 1 || a.errs["queued"] != nil {
-			t.Errorf("queued: %d answers, %v", a.answers["queued"], a.errs["queued"])
-		}
-		for _, key := range []string{"sent", "queued"} {
-			if got, _ := p.s.Redis.Get(key); got != "1" || p.sent(key) != 1 {
-				t.Errorf("%s was sent %d times, and ran %q times", key, p.sent(key), got)
-			}
-		}
-	})
-}
-
-// A connection may turn out to be broken before anything was sent on it. The calls move on, once.
-func TestWhatWasNotSentMovesOnToTheNextConnectionOnce(t *testing.T) {
-	for _, broken := range []int{1, 2} {
-		inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-			a := newAsked()
-			p.mu.Lock()
-			p.fail = broken
-			p.mu.Unlock()
-			a.do(n, "a", time.Second)
-			settle(time.Second / 2)
-			want := broken - 1 // errors
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			if err := a.errs["a"]; a.answers["a"] != 1 || (err != nil) != (want == 1) || err != nil && !notSent(err) {
-				t.Errorf("%d broken connections: %d answers, %v", broken, a.answers["a"], err)
-			}
-			if got := p.sent("a"); got != 1-want {
-				t.Errorf("%d broken connections: it was sent %d times", broken, got)
-			}
-		})
+func TestCallsOverLanes(t *testing.T) {
+	own := func(t *testing.T, s *embedded.Server) *node.Node {
+		n := over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, ContextTimeoutEnabled: true}))
+		transport.Of(n).Send(t.Context(), count("warm"))
+		return n
 	}
-}
-
-// A node that does not answer costs the calls sent to it. Calls queued behind them are not sent
-// after their own deadline; the others go as soon as the connection is abandoned.
-func TestAFrozenNodeCostsItsOwnCallsAndSendsNothingLate(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		p.s.Stall()
-		a := newAsked()
-		a.do(n, "flight", 100*time.Millisecond)
-		synctest.Wait()
-		a.do(n, "brief", 30*time.Millisecond)
-		a.do(n, "patient", time.Second)
-		a.do(n, "hasty", 20*time.Millisecond) // before that of a call that was queued earlier
-		settle(200 * time.Millisecond)
-		a.check(t, "flight", 100*time.Millisecond, true)
-		a.check(t, "brief", 30*time.Millisecond, true)
-		a.check(t, "hasty", 20*time.Millisecond, true)
-		if !notSent(a.errs["brief"]) || notSent(a.errs["flight"]) {
-			t.Errorf("brief: %v, flight: %v: the first was not sent, the second was", a.errs["brief"], a.errs["flight"])
-		}
-		p.s.Resume()
-		settle(time.Second)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.answers["patient"] != 1 || a.errs["patient"] != nil {
-			t.Errorf("patient: %d answers, %v", a.answers["patient"], a.errs["patient"])
-		}
-		if p.sent("brief") != 0 || p.sent("flight") != 1 || p.sent("patient") != 1 {
-			t.Errorf("sent %d, %d and %d times", p.sent("brief"), p.sent("flight"), p.sent("patient"))
-		}
+	entry := wire.Entry{Waiter: "c:1", Ticket: 77, TTL: time.Second, Callers: 1}
+	sameWaiter := func(key string) wire.Call { return wire.AcquireQueued(key, "c:1.1", ttl, 5, &entry, 0) }
+	const hanging = "lose, a asks 500ms, wait 2s, resume, a is lost at 500ms, b asks 1s, b is answered at 2s, wait 1h, c asks 1s, c is answered at 1h2s"
+	stories(t, map[string]story{
+		// Those sent on a broken connection have an unknown outcome, and are not resent. Others move on.
+		"sent when the connection breaks": {steps: "connected, lose a reply, sent asks 1s, wait 0s, queued asks 1s, wait 500ms, sent is lost at 10ms, queued is answered, " +
+			"sent ran 1, sent was sent 1, queued ran 1, queued was sent 1"},
+		"sent with the source": {steps: "lose a reply, a asks 1s, wait 1s, a is lost, a ran 1"},
+		// A connection may be broken before anything was sent on it. The calls move on, once.
+		"one broken connection":  {steps: "connected, break 1, a asks 1s, wait 500ms, a is answered, a was sent 1"},
+		"two broken connections": {steps: "connected, break 2, a asks 1s, wait 500ms, a is unsent, a was sent 0"},
+		// A node that does not answer costs the calls sent to it. Calls queued behind them are not sent
+		// after their own deadline; the others go as soon as the connection is abandoned.
+		"a frozen node": {steps: "connected, stall, flight asks 100ms, wait 0s, brief asks 30ms, patient asks 1s, hasty asks 20ms, wait 200ms, flight is lost at 100ms, " +
+			"brief is unsent at 30ms, hasty is unsent at 20ms, resume, wait 1s, patient is answered, brief was sent 0, flight was sent 1, patient was sent 1"},
+		"Close":                    {steps: "connected, stall, flight asks 1m, wait 0s, queued asks 1m, close, late asks 1m, flight is lost at 0s, queued is closed at 0s, late is closed at 0s, resume"},
+		"a refused connection":     {steps: "kill, a asks 1s, b asks 1s, c asks 1s, a is refused at 0s, b is refused at 0s, c is refused at 0s"},
+		"a slow connection":        {steps: "stall, a asks 3s, wait 2.5s, resume, a is answered at 2.5s"}, // and it may take one
+		"a handshake, no deadline": {node: overWithoutDeadlines, steps: strings.Replace(hanging, "lost", "unsent", 1)},
+		"no deadline":              {node: overWithoutDeadlines, steps: "before asks 1s, wait 0s, " + hanging},
+		// Over a client of the caller's, the calls of one waiter go one after the other. A call that does
+		// not get its turn in time is answered at its deadline, and is never sent.
+		"of one waiter": {own, sameWaiter, "stall, sent asks 1s, brief asks 300ms, long asks 1s, patient asks 3s, wait 2s, resume, wait 1s, sent is lost at 1s, " +
+			"brief is unsent at 300ms, long is unsent at 1s, patient is answered at 2s, brief holds 0, long holds 0, patient holds 1"},
 	})
 }
 
@@ -266,7 +164,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		{"calls", "k", 8192},
 		{"bytes", strings.Repeat("k", 64<<10), 63},
 	} {
-		inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 			p.s.Stall()
 			waits, refused := 0, 0
 			for range tt.most + 10 {
@@ -287,12 +185,9 @@ func TestTheQueueIsBounded(t *testing.T) {
 			}
 			p.s.Resume()
 			settle(time.Minute / 2)
-			a := newAsked()
 			a.do(n, "after", time.Second)
 			settle(time.Second)
-			if a.errs["after"] != nil || a.answers["after"] != 1 {
-				t.Errorf("%s: after that: %v", tt.what, a.errs["after"])
-			}
+			a.answered(t, "after")
 		})
 	}
 }
@@ -300,8 +195,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 // A script that the node does not know is sent again with its source, once for all of the pipeline,
 // and keeps its order.
 func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		a := newAsked()
+	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		a.do(n, "first", time.Second)
 		synctest.Wait()
 		for i := range 20 {
@@ -325,57 +219,6 @@ func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
 	})
 }
 
-// Close answers all waiting calls, sent or not.
-func TestCloseAnswersEveryCall(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		p.s.Stall()
-		a := newAsked()
-		a.do(n, "flight", time.Minute)
-		synctest.Wait()
-		a.do(n, "queued", time.Minute)
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-		a.do(n, "late", time.Minute)
-		for _, key := range []string{"flight", "queued", "late"} {
-			a.check(t, key, 0, true)
-		}
-		if !errors.Is(a.errs["queued"], quorumlock.ErrClosed) || !errors.Is(a.errs["late"], quorumlock.ErrClosed) {
-			t.Errorf("queued: %v, late: %v, want ErrClosed", a.errs["queued"], a.errs["late"])
-		}
-		p.s.Resume()
-	})
-}
-
-// A refused connection fails all waiting calls at once. A slow one fails calls at their deadline.
-func TestAConnectionThatIsRefusedFailsWhoeverWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		s.Kill()
-		a := newAsked()
-		for i := range 10 {
-			a.do(n, fmt.Sprint("key-", i), time.Second)
-		}
-		for i := range 10 {
-			key := fmt.Sprint("key-", i)
-			a.check(t, key, 0, true)
-			if !notSent(a.errs[key]) || !strings.Contains(a.errs[key].Error(), "refused") {
-				t.Errorf("%s: %v", key, a.errs[key])
-			}
-		}
-	})
-}
-
-func TestAConnectionThatTakesTooLongFailsNobodyEarly(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		s.Stall()
-		a := newAsked()
-		a.do(n, "a", 3*time.Second) // and a connection may take one
-		settle(2500 * time.Millisecond)
-		s.Resume()
-		a.check(t, "a", 2500*time.Millisecond, false)
-	})
-}
-
 // After a demotion of the server, the node uses a new connection: the server's name may lead to the
 // new master by then. Redis 6 and KeyDB wrap the error of a command in a script.
 func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
@@ -385,8 +228,7 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 		"Redis 6": "ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -" + readOnly,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-				a := newAsked()
+			inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 				p.s.Redis.SetError(answer)
 				a.do(n, "a", time.Second)
 				settle(500 * time.Millisecond)
@@ -396,9 +238,7 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 				if err := a.errs["a"]; err == nil || !strings.HasSuffix(err.Error(), ": "+readOnly) || strings.Contains(err.Error(), "user_script") {
 					t.Errorf("a: %v", err)
 				}
-				if a.errs["b"] != nil || a.answers["b"] != 1 {
-					t.Errorf("b: %v", a.errs["b"])
-				}
+				a.answered(t, "b")
 				if p.dials == 0 {
 					t.Error("the connection to the replica was used again")
 				}
@@ -410,21 +250,20 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 // A server, or a proxy, that does not reply to INFO costs two connections, and no more.
 func TestServerThatDoesNotReplyToInfoIsAskedForLocks(t *testing.T) {
 	for name, id := range map[string]int{"nor has CLIENT ID": 0, "but has CLIENT ID": 7} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{mode: "standalone", id: id, withholds: "info", answer: func([]string) string { return ":1\r\n" }}
-				n, err := node.Dial("redis://h", node.WithDialer(f.dial))
-				if err != nil {
-					t.Fatal(err)
+		locktest.Run(t, name, func(t *testing.T) {
+			f := standalone(id, func(args []string) string {
+				if args[0] == "info" {
+					return ""
 				}
-				defer n.Close() //nolint:errcheck // it was used up to here
-				for range 2 {
-					_ = transport.Of(n).Send(t.Context(), acquires(1)...) // no answer in time
-				}
-				if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err != nil {
-					t.Errorf("the third call: %v", err)
-				}
+				return ":1\r\n"
 			})
+			n := dial(t, "redis://h", node.WithDialer(f.dial))
+			for range 2 {
+				transport.Of(n).Send(t.Context(), count("a")) // no answer in time
+			}
+			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err != nil {
+				t.Errorf("the third call: %v", err)
+			}
 		})
 	}
 }
@@ -436,34 +275,33 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 		"Redis 7": "-READONLY x\r\n", "Redis 6": "-ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -READONLY x\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			demoted := true
-			f := &fake{mode: "standalone", id: 7, answer: func(args []string) string {
+			var promoted atomic.Bool
+			f := standalone(7, func(args []string) string {
 				switch {
-				case !demoted:
+				case args[0] == "info":
+					return "-NOPERM x\r\n"
+				case promoted.Load():
 					return ":1\r\n"
 				case args[0] == "evalsha":
 					return answer
 				}
 				return "-READONLY x\r\n"
-			}}
-			client := redis.NewClient(&redis.Options{Addr: "h:1", Dialer: f.dial, Protocol: 2, MaxRetries: -1})
-			defer client.Close() //nolint:errcheck // it was used up to here
-			n := node.New(client)
-			defer n.Close() //nolint:errcheck // likewise
-			if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
+			})
+			n := over(t, redis.NewClient(&redis.Options{Addr: "h:1", Dialer: f.dial, Protocol: 2, MaxRetries: -1}))
+			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
 				t.Errorf("the replica: %v", err)
 			}
+			promoted.Store(true)
 			f.mu.Lock()
-			before := f.dials
-			demoted = false
+			before := f.used
 			f.mu.Unlock()
-			if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err != nil {
+			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err != nil {
 				t.Error(err)
 			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if f.dials != before+1 {
-				t.Errorf("%d connections, and %d before: the one to the replica was used again", f.dials, before)
+			if f.used != before+1 {
+				t.Errorf("%d connections, and %d before: the one to the replica was used again", f.used, before)
 			}
 		})
 	}
@@ -472,7 +310,7 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 // The answer to one script of a pipeline may show that the server must not be asked. An unknown
 // script of the pipeline has not run, and is not sent to that server again.
 func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		const source = `return redis.error_reply("READONLY You can't write against a read only replica.")`
 		sum := sha1.Sum([]byte(source))
 		writes := wire.NewCall(&wire.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{"a"})
@@ -490,18 +328,15 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 		if got, _ := p.s.Redis.Get("a"); got != "" {
 			t.Errorf("the unknown script ran %s times", got)
 		}
-		a := newAsked()
 		a.do(n, "b", time.Second)
 		settle(500 * time.Millisecond)
-		if a.errs["b"] != nil || a.answers["b"] != 1 {
-			t.Errorf("b: %v", a.errs["b"])
-		}
+		a.answered(t, "b")
 	})
 }
 
 // Renewals have a way of their own: a full one does not delay a lock.
 func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		many := make([]wire.Call, 500)
 		for i := range many {
 			many[i] = count("many")
@@ -509,27 +344,14 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 		done := false
 		transport.Of(n).Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, func([]wire.Reply) { done = true })
 		synctest.Wait()
-		a := newAsked()
 		a.do(n, "a", time.Second)
 		settle(30 * time.Millisecond)
-		a.check(t, "a", 20*time.Millisecond, false)
+		a.check(t, "a", 20*time.Millisecond)
 		settle(time.Second)
 		if !done {
 			t.Error("the others were not answered")
 		}
 	})
-}
-
-// asks asks for calls, and answers the key.
-func (a *asked) asks(n *node.Node, key string, calls ...wire.Call) {
-	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(time.Second), calls, a.answer(key))
-}
-
-// err returns the error of the answer for a key.
-func (a *asked) err(key string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.errs[key]
 }
 
 const first quorumlock.Owner = "c~1:7.1" // the first attempt of c~1:7
@@ -566,8 +388,7 @@ func TestAnUnsentAttemptIsRecalled(t *testing.T) {
 		"twice":                      {[][]wire.Call{attempt("a"), {release("a")}, {release("a")}}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-				a := newAsked()
+			inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 				a.do(n, "flight", time.Second)
 				synctest.Wait()
 				a.do(n, "first", time.Second)
@@ -598,8 +419,7 @@ func TestAnUnsentAttemptIsRecalled(t *testing.T) {
 // may have been sent.
 func TestWhatMayHaveBeenSentIsNotRecalled(t *testing.T) {
 	for name, before := range map[string]int{"in the pipeline": 0, "the first in the queue": 1, "behind it": 2} {
-		inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-			a := newAsked()
+		inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 			for i := range before {
 				a.do(n, fmt.Sprint("before-", i), time.Second)
 				synctest.Wait()
@@ -619,9 +439,8 @@ func TestWhatMayHaveBeenSentIsNotRecalled(t *testing.T) {
 
 // A recalled call leaves its place in a full queue to others.
 func TestWhatIsRecalledCountsNoMore(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		p.s.Stall()
-		a := newAsked()
 		a.do(n, "flight", time.Second)
 		synctest.Wait()
 		refused := 0

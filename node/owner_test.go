@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -79,90 +78,32 @@ func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
 	}
 }
 
-// A waiter's number is known to others in the same queue, and the next ones are easily guessed. An
-// owner that looks like a waiter's successor must be refused, or must be safe.
-func TestAnOwnerThatLooksLikeAWaitersOwnIsRefusedOrSafe(t *testing.T) {
-	for ahead := range 4 {
-		locktest.Run(t, fmt.Sprint("the waiter's number and ", ahead), func(t *testing.T) {
-			servers, nodes := locktest.Nodes(t, 1)
-			s, n := servers[0], nodes[0]
-			mustAcquire(t, n, alice, 1)
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			wg.Go(func() { _, _ = n.Mutex("x").Lock(ctx) })
-			time.Sleep(20 * time.Millisecond)
-			in, err := transport.Of(n).Inspect(t.Context(), "x")
-			if err != nil || len(in.Queue) != 1 {
-				t.Fatalf("control: nobody waits: %+v, %v", in, err)
-			}
-			cancel()
-			wg.Wait()
-			time.Sleep(20 * time.Millisecond)
-			if _, err := n.Release(t.Context(), "x", alice, 1); err != nil {
-				t.Fatal(err)
-			}
-			colon := strings.LastIndexByte(string(in.Queue[0].Owner), ':')
-			number, err := strconv.Atoi(string(in.Queue[0].Owner)[colon+1:])
-			if err != nil {
-				t.Fatal(err)
-			}
-			owner := quorumlock.Owner(fmt.Sprintf("%s:%d/1", in.Queue[0].Owner[:colon], number+ahead))
-			a, err := n.Acquire(t.Context(), "x", owner, time.Hour, 1)
-			if err != nil || !a.Granted {
-				return
-			}
-			checkSurvival(t, s, n, owner)
-		})
-	}
-}
-
 // checkSurvival has waiters come and go in every way at the lock x, which owner holds.
 func checkSurvival(t *testing.T, s *embedded.Server, n *node.Node, owner quorumlock.Owner) {
 	t.Helper()
-	check := func(what string) {
+	m := n.Mutex("x")
+	refused := func(lock func(context.Context) (*quorumlock.Lease, error), ctx context.Context, after string, d time.Duration) {
 		t.Helper()
+		if lease, err := lock(ctx); err == nil {
+			t.Fatalf("a waiter was granted token %d", lease.Token())
+		}
+		time.Sleep(d)
 		if got := s.Redis.HGet("x", string(owner)); got != "1" {
-			t.Fatalf("after %s, %.40q holds x %q times, want once", what, owner, got)
+			t.Fatalf("after %s, %.40q holds x %q times, want once", after, owner, got)
 		}
 	}
-	m := n.Mutex("x")
 	for range 3 {
-		if lease, err := m.TryLock(t.Context()); err == nil {
-			t.Fatalf("TryLock was granted token %d", lease.Token())
+		refused(m.TryLock, t.Context(), "a TryLock", 0)
+		for _, d := range []time.Duration{20 * time.Millisecond, 2 * time.Second} { // of one attempt, and of several
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(d, cancel)
+			refused(m.Lock, ctx, fmt.Sprintf("a waiter that was cancelled after %v", d), 20*time.Millisecond)
 		}
-		check("a TryLock")
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if lease, err := m.Lock(ctx); err == nil {
-				t.Errorf("Lock was granted token %d", lease.Token())
-			}
-		})
-		time.Sleep(20 * time.Millisecond)
-		check("a waiter's first attempt")
-		time.Sleep(2 * time.Second)
-		check("a waiter's further attempts")
-		cancel()
-		wg.Wait()
-		time.Sleep(20 * time.Millisecond)
-		check("a waiter was cancelled")
-		if lease, err := n.Mutex("x", quorumlock.WithWait(time.Second)).Lock(t.Context()); err == nil {
-			t.Errorf("Lock was granted token %d", lease.Token())
-		}
-		time.Sleep(20 * time.Millisecond)
-		check("a waiter ran out of time")
+		refused(n.Mutex("x", quorumlock.WithWait(time.Second)).Lock, t.Context(), "a waiter ran out of time", 20*time.Millisecond)
 	}
 	// Nor do waiters take each other's: the one that is left gets the lock when it is released.
-	got := make(chan *quorumlock.Lease, 1)
-	go func() {
-		lease, err := m.Lock(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		got <- lease
-	}()
-	time.Sleep(20 * time.Millisecond)
-	check("another waiter came")
+	got := locktest.Waiter(t, m)
+	checkCount(t, s, owner, "1")
 	if _, err := n.Release(t.Context(), "x", owner, 1); err != nil {
 		t.Errorf("Release: %v", err)
 	}

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
@@ -95,55 +95,31 @@ func TestAWrongPasswordIsNotShown(t *testing.T) {
 	})
 }
 
-// echo answers every request as a Redis server answers a command that it does not know: with the
-// arguments, which for AUTH and HELLO are the password.
-func echo(request string) string {
-	return "-ERR unknown command, with args beginning with: '" + strings.ReplaceAll(request, "\r\n", "' '") + "'\r\n"
-}
-
+// A server that does not know a command repeats its arguments, which for AUTH and HELLO are the
+// password.
 func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
-	t.Run("dialled", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := dial(t, "redis://billing:s3cret@h", node.WithDialer(answering(echo)))
-			if shown := whatIsShown(t, n); strings.Contains(shown, "s3cret") {
+	echo := &fake{answer: func(args []string) string {
+		return "-ERR unknown command, with args beginning with: '" + strings.Join(args, "' '") + "'\r\n"
+	}}
+	for name, connect := range map[string]func(t *testing.T) *node.Node{
+		"dialled": func(t *testing.T) *node.Node { return dial(t, "redis://billing:s3cret@h", node.WithDialer(echo.dial)) },
+		"the caller's client": func(t *testing.T) *node.Node {
+			return over(t, redis.NewClient(&redis.Options{Addr: "h:6379", Username: "billing", Password: "s3cret", Dialer: echo.dial}))
+		},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			if shown := whatIsShown(t, connect(t)); strings.Contains(shown, "s3cret") {
 				t.Error(shown)
 			}
-			time.Sleep(2 * time.Second) // for go-redis's redial to see that the client is closed
+			t.Cleanup(func() { time.Sleep(2 * time.Second) }) // for go-redis's redial to see that the client is closed
 		})
-	})
-	t.Run("the caller's client", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			client := redis.NewClient(&redis.Options{Addr: "h:6379", Username: "billing", Password: "s3cret", Dialer: answering(echo)})
-			defer client.Close() //nolint:errcheck // nothing is lost with it
-			n := node.New(client)
-			err := transport.Of(n).Err()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer n.Close() //nolint:errcheck // nothing is held
-			if shown := whatIsShown(t, n); strings.Contains(shown, "s3cret") {
-				t.Error(shown)
-			}
-		})
-	})
+	}
 }
 
 func TestMissingPasswordIsNamed(t *testing.T) {
 	for _, said := range []string{"NOAUTH Authentication required.", "ERR Protocol error: unauthenticated multibulk length"} {
-		synctest.Test(t, func(t *testing.T) {
-			n, err := node.Dial("redis://h", node.WithDialer(answering(func(request string) string {
-				switch request := strings.ToLower(request); {
-				case strings.Contains(request, "evalsha"):
-					return "-" + said + "\r\n"
-				case strings.Contains(request, "hello"):
-					return "-ERR unknown command\r\n"
-				}
-				return "+OK\r\n"
-			})))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer n.Close() //nolint:errcheck // nothing is left to lose
+		locktest.Run(t, said, func(t *testing.T) {
+			n := dial(t, "redis://h", node.WithDialer(scripted("-"+said+"\r\n").dial))
 			if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil || !strings.Contains(err.Error(), "the node wants a password") {
 				t.Errorf("%q is told as %v", said, err)
 			}

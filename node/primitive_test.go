@@ -139,54 +139,36 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 
 // go-redis does not heed a deadline in the midst of a read unless its client was built to.
 func TestACallOfAStalledNodeEndsAtItsTimeout(t *testing.T) {
-	eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-		for client, dialled := range map[string]bool{"dialled": true, "a client that knows no deadlines": false} {
-			locktest.Run(t, name+", "+client, func(t *testing.T) {
-				servers, nodes := locktest.Nodes(t, 1, node.WithTimeout(80*time.Millisecond))
-				n := nodes[0]
-				if !dialled {
-					// go-redis looks up a name outside the bubble.
-					own := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: servers[0].DialContext, ReadTimeout: time.Hour})
-					n = node.New(own, node.WithTimeout(80*time.Millisecond), node.WithName("node-1"))
-					defer func() {
-						if err := errors.Join(n.Close(), own.Close()); err != nil {
-							t.Error(err)
-						}
-					}()
-				}
-				// It connects.
-				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
-					t.Fatal(err)
-				}
-				servers[0].Stall()
-				start := time.Now()
-				err := call(t.Context(), n)
-				if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !errors.Is(e, context.DeadlineExceeded) {
-					t.Errorf("error %v, want a deadline of node-1", err)
-				}
-				if took := time.Since(start); took != 80*time.Millisecond {
-					t.Errorf("it took %v, want 80ms", took)
-				}
-				servers[0].Resume()
-			})
-		}
+	each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		know(t, n)
+		s.Stall()
+		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
+			start := time.Now()
+			err := call(t.Context(), n)
+			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != n.String() || !errors.Is(e, context.DeadlineExceeded) {
+				t.Errorf("%s: error %v, want a deadline of the node", name, err)
+			}
+			if took := time.Since(start); took != node.DefaultTimeout {
+				t.Errorf("%s took %v, want %v", name, took, node.DefaultTimeout)
+			}
+		})
+		s.Resume()
 	})
 }
 
 func TestACallReturnsAsSoonAsItsContextIsDone(t *testing.T) {
-	eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, nodes := locktest.Nodes(t, 1)
-			servers[0].Delay(100 * time.Millisecond)
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		s.Delay(100 * time.Millisecond)
+		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(30*time.Millisecond, cancel)
 			for _, want := range []time.Duration{30 * time.Millisecond, 0} {
 				start := time.Now()
-				if err := call(ctx, nodes[0]); !errors.Is(err, context.Canceled) {
-					t.Errorf("error %v, want context.Canceled", err)
+				if err := call(ctx, n); !errors.Is(err, context.Canceled) {
+					t.Errorf("%s: error %v, want context.Canceled", name, err)
 				}
 				if took := time.Since(start); took != want {
-					t.Errorf("it took %v, want %v", took, want)
+					t.Errorf("%s took %v, want %v", name, took, want)
 				}
 			}
 		})
@@ -222,16 +204,23 @@ func know(t *testing.T, n *node.Node) {
 	}
 }
 
-// An entry with an unknown outcome is not undone: a repeated call would lose its own entry.
-func TestAnEntryWhoseReplyIsLostCanBeMadeAgain(t *testing.T) {
+// The outcome of a call may be unknown; that of the same call again is not. An entry is not undone:
+// a repeated call would lose its own entry.
+func TestACallIsSafeToRepeatAfterALostReply(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		know(t, n)
-		for hold := 1; hold <= 3; hold++ {
+		unknown := func(name string, hold int, want string) {
+			t.Helper()
 			s.LoseReplies(1)
-			if _, err := n.Acquire(t.Context(), "x", alice, ttl, hold); err == nil {
-				t.Fatal("no error for a reply that was lost")
+			if err := primitive[name](n, arguments{t.Context(), "x", alice, ttl, hold}); err == nil {
+				t.Fatalf("%s: no error for a reply that was lost", name)
 			}
+			synctest.Wait()
+			checkCount(t, s, alice, want)
+		}
+		for hold := 1; hold <= 3; hold++ {
+			unknown("Acquire", hold, fmt.Sprint(hold))
 			a, err := n.Acquire(t.Context(), "x", alice, ttl, hold)
 			if err != nil || !a.Granted || !a.Again {
 				t.Errorf("the same call again: %+v, %v", a, err)
@@ -239,81 +228,49 @@ func TestAnEntryWhoseReplyIsLostCanBeMadeAgain(t *testing.T) {
 			synctest.Wait()
 			checkCount(t, s, alice, fmt.Sprint(hold))
 		}
-	})
-}
-
-// The outcome of a release or a renewal may be unknown; that of the same call again is not.
-func TestACallIsSafeToRepeatAfterALostReply(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		know(t, n)
-		for hold := 1; hold <= 3; hold++ {
-			mustAcquire(t, n, alice, hold)
-		}
-		s.LoseReplies(1)
-		if _, err := n.Release(t.Context(), "x", alice, 3); err == nil {
-			t.Fatal("no error for a reply that was lost")
-		}
-		checkCount(t, s, alice, "2")
+		unknown("Release", 3, "2")
 		if _, err := n.Release(t.Context(), "x", alice, 3); !errors.Is(err, quorumlock.ErrNotHeld) {
 			t.Errorf("the same release again: %v, want ErrNotHeld", err)
 		}
-		checkCount(t, s, alice, "2")
-		s.LoseReplies(1)
-		if _, err := n.Renew(t.Context(), "x", alice, ttl); err == nil {
-			t.Fatal("no error for a reply that was lost")
-		}
-		checkCount(t, s, alice, "2")
+		unknown("Renew", 3, "2")
 	})
 }
 
-func TestWhatAServerCannotDoIsAnErrorOfTheNode(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 1)
-		know(t, nodes[0])
-		servers[0].Redis.SetError("LOADING Redis is loading the dataset in memory")
-		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-			err := call(t.Context(), nodes[0])
-			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !redis.HasErrorPrefix(e.Err, "LOADING") {
-				t.Errorf("%s: %v, want what node-1 said", name, err)
-			}
+func TestEachCallHasTheErrorOfItsNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil func(t *testing.T, s *embedded.Server, n *node.Node) *node.Node
+		want  func(err error) bool
+	}{
+		"a server that cannot": {func(t *testing.T, s *embedded.Server, n *node.Node) *node.Node {
+			know(t, n)
+			s.Redis.SetError("LOADING Redis is loading the dataset in memory")
+			t.Cleanup(func() { s.Redis.SetError("") })
+			return n
+		}, func(err error) bool {
+			e, ok := errors.AsType[*quorumlock.NodeError](err)
+			return ok && e.Node == "node-1" && redis.HasErrorPrefix(e.Err, "LOADING")
+		}},
+		"the answers of another script": {func(t *testing.T, _ *embedded.Server, _ *node.Node) *node.Node {
+			return dial(t, "redis://h", node.WithDialer(scripted("+OK\r\n").dial))
+		}, func(err error) bool {
+			e, ok := errors.AsType[*quorumlock.NodeError](err)
+			return ok && strings.Contains(e.Error(), `unexpected reply "OK"`)
+		}},
+		"a node that is closed": {func(t *testing.T, _ *embedded.Server, n *node.Node) *node.Node {
+			mustClose(t, n) // and once more at the end of the test
+			return n
+		}, func(err error) bool { return errors.Is(err, quorumlock.ErrClosed) }},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, nodes := locktest.Nodes(t, 1)
+			n := tt.spoil(t, servers[0], nodes[0])
+			eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
+				if err := call(t.Context(), n); !tt.want(err) {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
 		})
-		servers[0].Redis.SetError("")
-	})
-}
-
-func TestAnswersOfAnotherScriptAreErrorsOfTheNode(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		n := dial(t, "redis://h", node.WithDialer(answering(func(request string) string {
-			if strings.Contains(request, "hello") {
-				return "-ERR unknown command 'hello'\r\n"
-			}
-			return "+OK\r\n"
-		})))
-		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-			err := call(t.Context(), n)
-			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || !strings.Contains(e.Error(), `unexpected reply "OK"`) {
-				t.Errorf("%s: %v, want a *NodeError with the reply", name, err)
-			}
-		})
-	})
-}
-
-func TestACallAfterCloseIsRefused(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
-		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-			if err := call(t.Context(), n); !errors.Is(err, quorumlock.ErrClosed) {
-				t.Errorf("%s: %v, want ErrClosed", name, err)
-			}
-		})
-		if err := n.Close(); err != nil {
-			t.Errorf("Close once more: %v", err)
-		}
-	})
+	}
 }
 
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {

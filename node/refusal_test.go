@@ -1,13 +1,8 @@
 package node_test
 
 import (
-	"bufio"
-	"context"
-	"io"
-	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,21 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
-
-// refusing is a dialer to a server that reads a line, answers, and closes the connection.
-func refusing(answer string) node.Dialer {
-	return func(context.Context, string, string) (net.Conn, error) {
-		here, there := net.Pipe()
-		go func() {
-			in := bufio.NewReader(there)
-			_, _ = in.ReadString('\n')
-			go io.Copy(io.Discard, in)           //nolint:errcheck // it ends with the connection
-			_, _ = io.WriteString(there, answer) // the client may have gone
-			_ = there.Close()
-		}()
-		return here, nil
-	}
-}
 
 // The error of a connection that the server refuses includes the server's reason.
 func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
@@ -45,25 +25,22 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 		"without CLIENT":   {"*2\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n", "before the reply to CLIENT: a proxy must support HELLO and CLIENT"},
 		"echo":             {"-ERR unknown command 'HELLO', with args beginning with: 's3cret'\r\n", "ERR unknown command 'HELLO': "},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := dial(t, "redis://:s3cret@h", node.WithDialer(refusing(tt.answer)))
-				_, err := n.Mutex("x").TryLock(t.Context())
-				if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret") {
-					t.Errorf("error %v, want %q in it", err, tt.want)
-				}
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			f := &fake{answer: func([]string) string { return tt.answer + hangUp }}
+			_, err := dial(t, "redis://:s3cret@h", node.WithDialer(f.dial)).Mutex("x").TryLock(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("error %v, want %q in it", err, tt.want)
+			}
 		})
 	}
 }
 
 // The error of an accepted connection is its own, even after earlier refusals of the server.
 func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 1)
-		transport.Of(nodes[0]).Send(t.Context(), count("a"))
-		servers[0].LoseReplies(1)
-		r := transport.Of(nodes[0]).Send(t.Context(), count("a"))[0]
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		transport.Of(n).Send(t.Context(), count("a"))
+		s.LoseReplies(1)
+		r := transport.Of(n).Send(t.Context(), count("a"))[0]
 		if r.Err == nil || !strings.HasSuffix(r.Err.Error(), ": EOF") || strings.Contains(r.Err.Error(), "TLS") {
 			t.Errorf("error %v", r.Err)
 		}

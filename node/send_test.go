@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,7 +28,7 @@ func count(key string) wire.Call {
 }
 
 // clients are the ways in which a node may reach a server: dialled, and over clients of the
-// caller's that retry three times and more by default.
+// caller's that retry.
 var clients = map[string]func(t *testing.T, s *embedded.Server) *node.Node{
 	"dialled": func(t *testing.T, s *embedded.Server) *node.Node {
 		return dial(t, "redis://h", node.WithName(s.Name), node.WithDialer(s.DialContext))
@@ -39,20 +39,38 @@ var clients = map[string]func(t *testing.T, s *embedded.Server) *node.Node{
 	"the caller's client, with deadlines": func(t *testing.T, s *embedded.Server) *node.Node {
 		return over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, MaxRetries: 3, ContextTimeoutEnabled: true}))
 	},
-	"a cluster": func(t *testing.T, s *embedded.Server) *node.Node {
-		return over(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"10.0.0.1:6379"}, Dialer: s.DialContext, MaxRedirects: 5,
-			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "10.0.0.1:6379"}}}}, nil
-			}}))
-	},
+	"a cluster": func(t *testing.T, s *embedded.Server) *node.Node { return cluster(t, s, false) },
+}
+
+// cluster is a node over three addresses of one server.
+func cluster(t *testing.T, s *embedded.Server, deadlines bool) *node.Node {
+	at := func(addr string) []redis.ClusterNode { return []redis.ClusterNode{{Addr: addr}} }
+	return over(t, redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{"10.0.0.1:6379"}, Dialer: s.DialContext, MaxRedirects: 5, ContextTimeoutEnabled: deadlines,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{
+				{Start: 0, End: 5000, Nodes: at("10.0.0.1:6379")},
+				{Start: 5001, End: 10000, Nodes: at("10.0.0.2:6379")},
+				{Start: 10001, End: 16383, Nodes: at("10.0.0.3:6379")},
+			}, nil
+		}}))
+}
+
+// each runs a test with each of some ways to a server.
+func each(t *testing.T, ways map[string]func(t *testing.T, s *embedded.Server) *node.Node, test func(t *testing.T, s *embedded.Server, n *node.Node)) {
+	for name, connect := range ways {
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 1)
+			test(t, servers[0], connect(t, servers[0]))
+		})
+	}
 }
 
 // over is a node over a client of the test, both closed with it.
-func over(t *testing.T, client redis.UniversalClient) *node.Node {
+func over(t *testing.T, client redis.UniversalClient, opts ...node.Option) *node.Node {
 	t.Helper()
-	n := node.New(client)
-	err := transport.Of(n).Err()
-	if err != nil {
+	n := node.New(client, opts...)
+	if err := transport.Of(n).Err(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -63,86 +81,48 @@ func over(t *testing.T, client redis.UniversalClient) *node.Node {
 	return n
 }
 
-func TestAScriptWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
-	for name, connect := range clients {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
-				s, n := servers[0], connect(t, servers[0])
-				for i := 1; i <= 3; i++ {
-					if r := transport.Of(n).Send(t.Context(), count("single"))[0]; r.Err != nil || r.Value != int64(2*i-1) {
-						t.Fatalf("healthy: %v, %v", r.Value, r.Err)
-					}
-					s.LoseReplies(1)
-					r := transport.Of(n).Send(t.Context(), count("single"))[0]
-					if _, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok {
-						t.Errorf("a lost reply: %v, %v, want a *NodeError", r.Value, r.Err)
-					}
-					if got, _ := s.Redis.Get("single"); got != fmt.Sprint(2*i) {
-						t.Errorf("after %d scripts it ran %s times", 2*i, got)
-					}
-				}
-			})
-		})
+// lost checks that each reply is the error of a node.
+func lost(t *testing.T, replies []wire.Reply) {
+	t.Helper()
+	for i, r := range replies {
+		if _, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok {
+			t.Errorf("reply %d: %v, %v, want a *NodeError", i, r.Value, r.Err)
+		}
 	}
 }
 
-func TestAPipelineWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
-	for name, connect := range clients {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
-				s, n := servers[0], connect(t, servers[0])
-				transport.Of(n).Send(t.Context(), count("warm")) // the script is known from here on
-				s.LoseReplies(1)
-				for i, r := range transport.Of(n).Send(t.Context(), count("a"), count("b"), count("c")) {
-					if _, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok {
-						t.Errorf("reply %d: %v, %v, want a *NodeError", i, r.Value, r.Err)
-					}
-				}
-				// The first one ran before its reply was lost; later ones may have been cut off.
-				for i, key := range []string{"a", "b", "c"} {
-					if got, _ := s.Redis.Get(key); got != "1" && (i == 0 || got != "") {
-						t.Errorf("%s ran %q times", key, got)
-					}
-				}
-			})
-		})
-	}
+func TestWhatHasNoReplyIsNotSentAgain(t *testing.T) {
+	each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		for i := 1; i <= 3; i++ {
+			if r := transport.Of(n).Send(t.Context(), count("single"))[0]; r.Err != nil || r.Value != int64(2*i-1) {
+				t.Fatalf("healthy: %v, %v", r.Value, r.Err)
+			}
+			s.LoseReplies(1)
+			lost(t, transport.Of(n).Send(t.Context(), count("single")))
+			if got, _ := s.Redis.Get("single"); got != fmt.Sprint(2*i) {
+				t.Errorf("after %d scripts it ran %s times", 2*i, got)
+			}
+		}
+		s.LoseReplies(1)
+		lost(t, transport.Of(n).Send(t.Context(), count("{s}a"), count("{s}b"), count("{s}c")))
+		// The first one ran before its reply was lost; later ones may have been cut off.
+		for i, key := range []string{"{s}a", "{s}b", "{s}c"} {
+			if got, _ := s.Redis.Get(key); got != "1" && (i == 0 || got != "") {
+				t.Errorf("%s ran %q times", key, got)
+			}
+		}
+	})
 }
 
 func TestScriptsAnUnknowingNodeIsSentTheSource(t *testing.T) {
-	for name, connect := range clients {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
-				n := connect(t, servers[0])
-				for i := 1; i <= 3; i++ {
-					for j, r := range transport.Of(n).Send(t.Context(), count("a"), wire.Inspect("x", 100), count("b")) {
-						if r.Err != nil {
-							t.Errorf("round %d, reply %d: %v", i, j, r.Err)
-						} else if j != 1 && r.Value != int64(i) {
-							t.Errorf("round %d, reply %d: %v: it did not run exactly once", i, j, r.Value)
-						}
-					}
-					if err := n.Client().ScriptFlush(t.Context()).Err(); err != nil {
-						t.Fatal(err)
-					}
+	each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		for i := 1; i <= 3; i++ {
+			for j, r := range transport.Of(n).Send(t.Context(), count("a"), wire.Inspect("x", 100), count("b")) {
+				if r.Err != nil || j != 1 && r.Value != int64(i) {
+					t.Errorf("round %d, reply %d: %v, %v: it did not run exactly once", i, j, r.Value, r.Err)
 				}
-			})
-		})
-	}
-}
-
-// A node that does not know the script is sent its source, and that is a run like any other.
-func TestALostReplyToTheSourceOfAScriptIsNotSentAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		s.LoseReplies(1)
-		if r := transport.Of(n).Send(t.Context(), count("a"))[0]; r.Err == nil {
-			t.Errorf("reply %v", r.Value)
-		}
-		if got, err := s.Redis.Get("a"); err != nil || got != "1" {
-			t.Errorf("the script ran %q times, %v", got, err)
+			}
+			s.FlushScripts()
 		}
 	})
 }
@@ -161,44 +141,49 @@ func TestRepliesComeInTheOrderOfTheCalls(t *testing.T) {
 }
 
 func TestSendReturnsAtItsDeadline(t *testing.T) {
-	for name, connect := range clients {
-		for what, connected := range map[string]bool{"connected": true, "not connected": false} {
-			t.Run(name+", "+what, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					servers, _ := locktest.Nodes(t, 1)
-					s, n := servers[0], connect(t, servers[0])
-					if connected {
-						transport.Of(n).Send(t.Context(), count("warm"))
+	for what, connected := range map[string]bool{"connected": true, "not connected": false} {
+		t.Run(what, func(t *testing.T) {
+			each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
+				if connected {
+					transport.Of(n).Send(t.Context(), count("warm"))
+				}
+				s.Stall()
+				ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				replies := transport.Of(n).Send(ctx, count("a"), count("b"))
+				if took := time.Since(start); took != 70*time.Millisecond {
+					t.Errorf("it took %v, want 70ms", took)
+				}
+				lost(t, replies)
+				for _, r := range replies {
+					if !errors.Is(r.Err, context.DeadlineExceeded) {
+						t.Errorf("error %v, want a deadline", r.Err)
 					}
-					s.Stall()
-					ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
-					defer cancel()
-					start := time.Now()
-					for _, r := range transport.Of(n).Send(ctx, count("a"), count("b")) {
-						if e, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok || !errors.Is(e, context.DeadlineExceeded) {
-							t.Errorf("reply %v, %v, want a deadline of this node", r.Value, r.Err)
-						}
-					}
-					if took := time.Since(start); took != 70*time.Millisecond {
-						t.Errorf("it took %v, want 70ms", took)
-					}
-					s.Resume()
-				})
+				}
+				s.Resume()
 			})
-		}
+		})
 	}
 }
 
-func TestSendToANodeThatIsDownFailsAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		s.Kill()
-		start := time.Now()
-		r := transport.Of(n).Send(t.Context(), count("a"))[0]
-		if e, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok || e.Node != "node-1" {
-			t.Errorf("error %v, want one of node-1", r.Err)
-		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("it took %v", took)
+// A handshake takes several round trips. If they take longer than a call may, the connection is
+// still made, for later calls.
+func TestAConnectionThatTakesLongerThanACallIsMadeAllTheSame(t *testing.T) {
+	ways := maps.Clone(clients)
+	ways["a cluster"] = func(t *testing.T, s *embedded.Server) *node.Node { return cluster(t, s, true) }
+	each(t, ways, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		s.Delay(20 * time.Millisecond)                // a round trip takes 40 ms
+		for _, key := range []string{"a", "b", "c"} { // each of another server of the cluster
+			reached := false
+			for tries := 0; tries < 100 && !reached; tries++ {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				reached = transport.Of(n).Send(ctx, count(key))[0].Err == nil
+				cancel()
+			}
+			if !reached {
+				t.Errorf("no call for %q in five seconds got an answer", key)
+			}
 		}
 	})
 }

@@ -1,19 +1,15 @@
 package node_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
@@ -24,64 +20,39 @@ import (
 
 // These tests use sockets of the machine, and so its clock: a bubble cannot hold them.
 
-// certificate is one for localhost that is signed by itself, and the authorities that it takes.
-func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-		DNSNames:     []string{"localhost"},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+// certified returns a certificate for 127.0.0.1, and the authorities that vouch for it.
+func certified(t *testing.T) ([]tls.Certificate, *x509.CertPool) {
+	s := httptest.NewTLSServer(nil)
+	t.Cleanup(s.Close)
+	authorities := x509.NewCertPool()
+	authorities.AddCert(s.Certificate())
+	return s.TLS.Certificates, authorities
 }
 
 func TestDialSpeaksTLSToWhomItTrusts(t *testing.T) {
-	cert, authorities := certificate(t)
+	certificates, authorities := certified(t)
 	s := miniredis.NewMiniRedis()
-	if err := s.StartTLS(&tls.Config{Certificates: []tls.Certificate{cert}}); err != nil {
+	if err := s.StartTLS(&tls.Config{Certificates: certificates}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
 	s.RequireAuth("s3cret")
-	at := "localhost:" + s.Port()
-
-	t.Run("trusted", func(t *testing.T) {
-		config := &tls.Config{RootCAs: authorities}
-		n := dial(t, "rediss://:s3cret@"+at, node.WithTLSConfig(config), node.WithTimeout(never))
-		mustAcquire(t, n, alice, 1)
-		if config.ServerName != "" {
-			t.Error("the caller's configuration was changed")
-		}
-	})
+	config := &tls.Config{RootCAs: authorities}
+	mustAcquire(t, dial(t, "rediss://:s3cret@"+s.Addr(), node.WithTLSConfig(config), node.WithTimeout(never)), alice, 1)
+	if config.ServerName != "" {
+		t.Error("the caller's configuration was changed")
+	}
 	for name, opts := range map[string][]node.Option{
 		"an authority nobody knows": nil,
-		"another server's name":     {node.WithTLSConfig(&tls.Config{RootCAs: authorities, ServerName: "example.com"})},
+		"another server's name":     {node.WithTLSConfig(&tls.Config{RootCAs: authorities, ServerName: "another.org"})},
 	} {
-		t.Run(name, func(t *testing.T) {
-			n := dial(t, "rediss://:s3cret@"+at, append(opts, node.WithTimeout(never))...)
-			_, err := transport.Of(n).Inspect(t.Context(), "x")
-			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != at {
-				t.Errorf("error %v, want one of %s", err, at)
-			}
-			if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
-				t.Errorf("error %v, want one of the certificate", err)
-			}
-		})
+		_, err := transport.Of(dial(t, "rediss://:s3cret@"+s.Addr(), append(opts, node.WithTimeout(never))...)).Inspect(t.Context(), "x")
+		if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != s.Addr() {
+			t.Errorf("%s: error %v, want one of %s", name, err, s.Addr())
+		}
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
+			t.Errorf("%s: error %v, want one of the certificate", name, err)
+		}
 	}
 }
 

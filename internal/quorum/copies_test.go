@@ -50,24 +50,16 @@ func TestCopiesOfAProcessExcludeEachOther(t *testing.T) {
 		one, two := copies(t)
 		resource := &locktest.Resource{T: t}
 		var wg sync.WaitGroup
-		for _, w := range []*world{one, two} {
-			for range 3 {
-				wg.Go(func() {
-					for range 5 {
-						lease, err := w.lock(t, "x").Lock(t.Context())
-						if err != nil {
-							t.Errorf("Lock: %v", err)
-							return
-						}
-						resource.Enter(lease)
-						time.Sleep(100 * time.Millisecond)
-						resource.Leave(lease)
-						if err := lease.Unlock(t.Context()); err != nil {
-							t.Errorf("Unlock: %v", err)
-						}
-					}
-				})
-			}
+		for i := range 6 {
+			wg.Go(func() {
+				for range 5 {
+					lease := locktest.MustLock(t, []*world{one, two}[i%2].lock(t, "x"))
+					resource.Enter(lease)
+					time.Sleep(100 * time.Millisecond)
+					resource.Leave(lease)
+					locktest.MustUnlock(t, lease)
+				}
+			})
 		}
 		wg.Wait()
 		locktest.NoLocks(t, one.servers)

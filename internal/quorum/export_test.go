@@ -1,7 +1,5 @@
 package quorum
 
-import ()
-
 // Copy gives c the identity of d, as if both were restored from one image of a process.
 func (c *Client) Copy(d *Client) {
 	c.id, c.wake, c.place = d.id, d.wake, d.place

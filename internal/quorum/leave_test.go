@@ -29,17 +29,12 @@ func (n *hooked) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, c
 	n.Node.Do(ctx, lane, deadline, calls, answer)
 }
 
-// stepped is a clock that a test can move ahead of all timers.
-type stepped struct{ ahead atomic.Int64 }
-
-func (s *stepped) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
-
 // world is a client over three hooked servers.
 type world struct {
 	client  *quorum.Client
 	servers []*embedded.Server
 	nodes   []*hooked
-	clock   stepped
+	ahead   atomic.Int64 // how far its clock is ahead of all timers
 }
 
 func newWorld(t *testing.T) *world {
@@ -48,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	for _, n := range nodes {
 		w.nodes = append(w.nodes, &hooked{Node: transport.Of(n)})
 	}
-	w.client.Simulate(w.clock.now, nil, nil)
+	w.client.Simulate(func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }, nil, nil)
 	t.Cleanup(w.client.Close)
 	return w
 }
@@ -58,6 +53,17 @@ func (w *world) lock(t *testing.T, name string, opts ...quorumlock.Option) *quor
 	return lockAt(t, w.client, name, w.nodes, opts...)
 }
 
+// asksNoMore fails the test if a node is asked for a hold from now on.
+func (w *world) asksNoMore(t *testing.T) {
+	for _, s := range w.servers {
+		s.Before(func(r embedded.Run) {
+			if r.Script == "acquire" {
+				t.Errorf("%s was asked for a hold", s.Name)
+			}
+		})
+	}
+}
+
 // The first request of the last Unlock is a renewal if one is due, or the release. A call at that
 // moment, for the same owner or with a context of the lease, gets a hold of its own.
 func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
@@ -65,17 +71,16 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		opts []quorumlock.Option
-		ctx  func(t *testing.T, l *quorumlock.Lease) context.Context
-	}{
-		{"by owner", []quorumlock.Option{owner}, func(t *testing.T, _ *quorumlock.Lease) context.Context { return t.Context() }},
-		{"by context", nil, func(_ *testing.T, l *quorumlock.Lease) context.Context { return context.WithoutCancel(l.Context()) }},
-	} {
+	}{{"by owner", []quorumlock.Option{owner}}, {"by context", nil}} {
 		for what, ahead := range map[string]time.Duration{"a renewal is due": quorumlock.DefaultTTL / 3, "no renewal is due": 0} {
 			locktest.Run(t, tt.name+", "+what, func(t *testing.T) {
 				w := newWorld(t)
 				l := w.lock(t, "x", tt.opts...)
 				first := locktest.Lock(t, l)
-				ctx := tt.ctx(t, first)
+				ctx := t.Context()
+				if tt.opts == nil {
+					ctx = context.WithoutCancel(first.Context())
+				}
 				came := make(chan *quorumlock.Lease, 1)
 				come := func() {
 					go func() {
@@ -88,7 +93,7 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 					synctest.Wait()
 				}
 				w.nodes[0].next.Store(&come)
-				w.clock.ahead.Add(int64(ahead))
+				w.ahead.Add(int64(ahead))
 				locktest.Unlock(t, first)
 				second := <-came
 				if second == nil {
@@ -128,13 +133,7 @@ func TestACallerThatGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
 		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()), quorumlock.WithoutRenewal())
 		first := locktest.Lock(t, l)
 		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
-		for _, s := range w.servers {
-			s.Before(func(r embedded.Run) {
-				if r.Script == "acquire" {
-					t.Error("the nodes were asked for another hold")
-				}
-			})
-		}
+		w.asksNoMore(t)
 		ctx := &ending{Context: t.Context()}
 		ctx.left.Store(2) // at the begin of the call, and before the extension
 		if _, err := l.TryLock(ctx); !errors.Is(err, context.Canceled) {

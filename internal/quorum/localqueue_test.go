@@ -44,19 +44,41 @@ func (c *crowd) come(ctx context.Context, callers ...int) {
 			}
 			c.got, c.leases[i] = append(c.got, i), lease
 		}()
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		settle(time.Millisecond)
 	}
 }
 
+// settle lets so much time pass, and all that happens then.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// waiters returns the number of waiters in the queue of a node.
+func waiters(s *embedded.Server) int {
+	queue, _ := s.Redis.ZMembers(wire.QueueKey("x")) // an error is no queue
+	return len(queue)
+}
+
 // queued fails the test unless the queue of every node has that many waiters.
-func (w *world) queued(t *testing.T, waiters int) {
+func (w *world) queued(t *testing.T, want int) {
 	t.Helper()
 	for _, s := range w.servers {
-		queue, _ := s.Redis.ZMembers(wire.QueueKey("x")) // an error is no queue
-		if len(queue) != waiters {
-			t.Errorf("%d wait at %s, want %d", len(queue), s.Name, waiters)
+		if n := waiters(s); n != want {
+			t.Errorf("%d wait at %s, want %d", n, s.Name, want)
 		}
+	}
+}
+
+// served fails the test unless the callers get the lock in this order. Each unlocks it.
+func (c *crowd) served(t *testing.T, callers ...int) {
+	t.Helper()
+	for n, i := range callers {
+		settle(200 * time.Millisecond)
+		if !slices.Equal(c.got, callers[:n+1]) {
+			t.Fatalf("they were granted the lock in the order %v, want %v", c.got, callers)
+		}
+		locktest.Unlock(t, c.leases[i])
 	}
 }
 
@@ -89,14 +111,12 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 		c.come(t.Context(), 3, 4)
 		c.come(ctx, 5, 6, 7, 8)
 		c.come(t.Context(), 9)
-		time.Sleep(time.Second) // for the entries to be refreshed
-		synctest.Wait()
+		settle(time.Second) // for the entries to be refreshed
 		w.queued(t, 3)
 		w.standFor(t, 9)
 		cancel()
 		c.come(t.Context(), 10, 11)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		settle(time.Second)
 		w.queued(t, 3)
 		w.standFor(t, 6)
 		for i, err := range c.failed {
@@ -107,8 +127,7 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 		locktest.Unlock(t, holder)
 		want := []int{1, 3, 4, 9, 10, 11}
 		for n, i := range want {
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
+			settle(time.Millisecond)
 			if !slices.Equal(c.got, want[:n+1]) || c.leases[i] == nil {
 				t.Fatalf("they were granted the lock in the order %v, want %v", c.got, want)
 			}
@@ -146,11 +165,10 @@ func TestTheNextCallerWaitsUntilTheNodesKnowThePlaceOfTheFirst(t *testing.T) {
 			var first, next time.Time // when a node first had one waiter, and when it had more
 			for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
 				for _, s := range w.servers {
-					queue, _ := s.Redis.ZMembers(wire.QueueKey("x")) // an error is no queue
-					if first.IsZero() && len(queue) > 0 {
+					if first.IsZero() && waiters(s) > 0 {
 						first = time.Now()
 					}
-					if next.IsZero() && len(queue) > 1 {
+					if next.IsZero() && waiters(s) > 1 {
 						next = time.Now()
 					}
 				}
@@ -160,14 +178,7 @@ func TestTheNextCallerWaitsUntilTheNodesKnowThePlaceOfTheFirst(t *testing.T) {
 				t.Errorf("the second is queued %v after the first: no node can have told of the first", d)
 			}
 			locktest.Unlock(t, holder)
-			for i := range 4 {
-				time.Sleep(10 * latency)
-				synctest.Wait()
-				if len(c.got) != i+1 || c.got[i] != i+1 {
-					t.Fatalf("they were granted the lock in the order %v", c.got)
-				}
-				locktest.Unlock(t, c.leases[i+1])
-			}
+			c.served(t, 1, 2, 3, 4)
 		})
 	}
 }
@@ -193,18 +204,13 @@ func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
 				own.come(t.Context(), 6)
 				unlock()
 			}
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
+			settle(time.Millisecond)
 			if !slices.Equal(own.got, []int{1, 6}) || len(c.got) > 0 {
 				t.Fatalf("its owner's callers %v and the others %v have the lock, want 1 and 6", own.got, c.got)
 			}
 			locktest.Unlock(t, own.leases[1])
 			locktest.Unlock(t, own.leases[6])
-			for i := 2; i <= 5; i++ {
-				time.Sleep(time.Millisecond)
-				synctest.Wait()
-				locktest.Unlock(t, c.leases[i])
-			}
+			c.served(t, 2, 3, 4, 5)
 		})
 	}
 }
@@ -231,13 +237,7 @@ func TestShutdownEndsTheCallsInTheLocalQueue(t *testing.T) {
 		c.come(t.Context(), 1, 2, 3, 4, 5)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		for _, s := range w.servers {
-			s.Before(func(r embedded.Run) {
-				if r.Script == "acquire" {
-					t.Error("a caller of the local queue asks a node")
-				}
-			})
-		}
+		w.asksNoMore(t)
 		if err := w.client.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Shutdown beside a holder: %v", err)
 		}
@@ -264,15 +264,8 @@ func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
 		c := newCrowd(w.lock(t, "x", quorumlock.WithObserver(s)))
 		holder := locktest.Lock(t, c.lock)
 		c.come(t.Context(), 1, 2, 3, 4, 5)
-		for i := range 6 {
-			locktest.Unlock(t, holder)
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
-			holder = c.leases[i+1]
-			if holder == nil {
-				break
-			}
-		}
+		locktest.Unlock(t, holder)
+		c.served(t, 1, 2, 3, 4, 5)
 		queued, asks := quorumlock.StepQueued, quorumlock.StepAttempt
 		if want := []quorumlock.StepKind{asks, asks, asks, asks, queued, queued}; !slices.Equal(first, want) {
 			t.Errorf("the first steps are %v, want %v", first, want)

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,19 +16,25 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// yes is a node that confirms every request after a millisecond. Its tests are about the number and
-// the order of requests, at a load beyond an embedded server.
+// yes is a node that confirms every request after a millisecond, unless it is gone or frozen. Its
+// tests are about the number and the order of requests, at a load beyond an embedded server.
 type yes struct {
 	name string
 
-	mu     sync.Mutex
-	flight int // renewals under way
-	most   int // at one time
-	asked  int
-	sent   int // writes with renewals
+	mu       sync.Mutex
+	gone     error // the error of its calls; nil while it is up
+	frozen   bool  // its calls fail at their deadlines
+	flight   int   // background calls under way
+	most     int   // at one time
+	asked    int
+	sent     int // writes with background calls
+	batch    int // the most calls in one of these
+	released int // releases run
 }
 
 func (n *yes) String() string { return n.name }
+
+func (n *yes) Listen(string, func(string)) (stop func()) { return func() {} }
 
 func yeses(n int) (nodes []*yes) {
 	for i := range n {
@@ -38,36 +43,65 @@ func yeses(n int) (nodes []*yes) {
 	return nodes
 }
 
-func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *yes) Do(_ context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	after := time.Millisecond
 	replies := make([]wire.Reply, len(calls))
 	for i, c := range calls {
-		switch c.Script {
-		case wire.Acquire("", "", 0, 0, 0).Script:
-			replies[i].Value = int64(1)
-		case wire.Release("", "", 0).Script:
+		release := c.Script == wire.Release("", "", 0).Script
+		switch {
+		case n.frozen:
+			replies[i].Err, after = context.DeadlineExceeded, time.Until(deadline)
+		case n.gone != nil:
+			replies[i].Err = n.gone
+		case release:
+			n.released++
 			replies[i].Value = int64(0)
 		default:
 			replies[i].Value = int64(1)
 		}
 	}
-	change := func(by int) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if lane == quorum.Background {
-			n.flight += by
-			n.most = max(n.most, n.flight)
-			n.asked += max(by, 0)
-			n.sent += min(max(by, 0), 1)
-		}
+	behind := 0
+	if lane == quorum.Background {
+		behind = len(calls)
+		n.sent++
 	}
-	change(len(calls))
-	time.AfterFunc(time.Millisecond, func() {
-		change(-len(calls))
+	n.flight, n.asked = n.flight+behind, n.asked+behind
+	n.most, n.batch = max(n.most, n.flight), max(n.batch, behind)
+	time.AfterFunc(after, func() {
+		n.mu.Lock()
+		n.flight -= behind
+		n.mu.Unlock()
 		answer(replies)
 	})
 }
 
-func (n *yes) Listen(string, func(string)) (stop func()) { return func() {} }
+// become makes its calls fail with an error, or none, and begins to count.
+func (n *yes) become(gone error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gone, n.asked, n.sent, n.batch, n.released = gone, 0, 0, 0, 0
+}
+
+func (n *yes) freeze(frozen bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.frozen = frozen
+}
+
+func (n *yes) counts() (asked, sent, batch, released int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked, n.sent, n.batch, n.released
+}
+
+// newClient returns a client that is closed with the test.
+func newClient(t testing.TB) *quorum.Client {
+	c := quorum.NewClient("test")
+	t.Cleanup(c.Close)
+	return c
+}
 
 // 10,000 leases of one client need no goroutine between renewals. At most 500 renewals are under
 // way at a node, however many are due. All leases are kept.
@@ -78,8 +112,7 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 		const leases = 10_000
 		const ending = 100 // goroutines of timers that are about to end, or of the runtime
 		nodes := yeses(5)
-		c := quorum.NewClient("test")
-		defer c.Close()
+		c := newClient(t)
 		before := runtime.NumGoroutine()
 		held := make([]*quorumlock.Lease, leases)
 		var wg sync.WaitGroup
@@ -119,28 +152,20 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const leases = 1000
 		nodes := yeses(3)
-		c := quorum.NewClient("test")
-		defer c.Close()
+		c := newClient(t)
 		var last *quorumlock.Lease
 		for i := range leases {
-			var err error
-			if last, err = lockAt(t, c, fmt.Sprint("lease-", i), nodes).TryLock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			last = locktest.TryLock(t, lockAt(t, c, fmt.Sprint("lease-", i), nodes))
 		}
 		time.Sleep(quorumlock.DefaultTTL)
 		for _, n := range nodes {
-			n.mu.Lock()
-			n.asked, n.sent = 0, 0
-			n.mu.Unlock()
+			n.become(nil)
 		}
 		time.Sleep(quorumlock.DefaultTTL)
 		for _, n := range nodes {
-			n.mu.Lock()
-			if n.asked < 2*leases || n.sent > 1100 { // 100 a second
-				t.Errorf("%s was sent %d renewals in %d writes, want at least %d in at most 1100", n.name, n.asked, n.sent, 2*leases)
+			if asked, sent, _, _ := n.counts(); asked < 2*leases || sent > 1100 { // 100 a second
+				t.Errorf("%s was sent %d renewals in %d writes, want at least %d in at most 1100", n, asked, sent, 2*leases)
 			}
-			n.mu.Unlock()
 		}
 		for range 20 {
 			began := time.Now()
@@ -182,12 +207,9 @@ func TestARenewalDoesNotWaitForThoseThatMayWaitLonger(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		l := &lags{of: "short"}
 		nodes := yeses(3)
-		c := quorum.NewClient("test")
-		defer c.Close()
+		c := newClient(t)
 		take := func(name string, ttl time.Duration) {
-			if _, err := lockAt(t, c, name, nodes, quorumlock.WithTTL(ttl), quorumlock.WithObserver(l)).TryLock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.TryLock(t, lockAt(t, c, name, nodes, quorumlock.WithTTL(ttl), quorumlock.WithObserver(l)))
 		}
 		for i := range 1000 {
 			take(fmt.Sprint("long-", i), 30*time.Second)
@@ -208,10 +230,7 @@ func TestCloseWhileRenewalsWaitForOthers(t *testing.T) {
 		locktest.Run(t, fmt.Sprint(late), func(t *testing.T) {
 			const ttl = 9 * time.Second
 			nodes, c := yeses(3), quorum.NewClient("test")
-			lease, err := lockAt(t, c, "x", nodes, quorumlock.WithTTL(ttl)).TryLock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := locktest.TryLock(t, lockAt(t, c, "x", nodes, quorumlock.WithTTL(ttl)))
 			// The next renewal is due in a third of the TTL.
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Fatal(err)
@@ -231,56 +250,24 @@ func TestCloseWhileRenewalsWaitForOthers(t *testing.T) {
 	}
 }
 
-// frozen is a node that answers nothing for a while: calls fail at their deadlines.
-type frozen struct {
-	yes
-	still atomic.Bool
-}
-
-func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
-	if !n.still.Load() {
-		n.yes.Do(ctx, lane, deadline, calls, answer)
-		return
-	}
-	replies := make([]wire.Reply, len(calls))
-	for i := range replies {
-		replies[i].Err = context.DeadlineExceeded
-	}
-	time.AfterFunc(time.Until(deadline), func() { answer(replies) })
-}
-
 // Renewals for a frozen node do not pile up: each is dropped when the next one of its hold is due.
 func TestRenewalsDoNotPileUpForAFrozenNode(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const leases = 2000
-		c := quorum.NewClient("test")
-		defer c.Close()
-		n := &frozen{yes: yes{name: "frozen"}}
+		c, nodes := newClient(t), yeses(3)
 		var held []*quorumlock.Lease
 		for i := range leases {
-			l := lockAt(t, c, fmt.Sprint("lease-", i), []quorum.Node{n, &yes{name: "2"}, &yes{name: "3"}}, quorumlock.WithNodeTimeout(5*time.Second))
-			lease, err := l.TryLock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			held = append(held, lease)
+			held = append(held, locktest.TryLock(t, lockAt(t, c, fmt.Sprint("lease-", i), nodes, quorumlock.WithNodeTimeout(5*time.Second))))
 		}
-		n.still.Store(true)
+		nodes[0].freeze(true)
 		time.Sleep(2 * time.Minute)
-		n.still.Store(false)
-		n.mu.Lock()
-		n.asked = 0
-		n.mu.Unlock()
+		nodes[0].freeze(false)
+		nodes[0].become(nil)
 		time.Sleep(quorumlock.DefaultTTL)
-		n.mu.Lock()
 		// The renewals that were due, and three for each lease since then.
-		if most := 5 * leases; n.asked > most {
-			t.Errorf("a node that is back was sent %d renewals of %d leases, want %d at most", n.asked, leases, most)
+		if asked, _, _, _ := nodes[0].counts(); asked > 5*leases || asked < 2*leases {
+			t.Errorf("a node that is back was sent %d renewals, want %d at most, and %d at least", asked, 5*leases, 2*leases)
 		}
-		if n.asked < 2*leases {
-			t.Errorf("it was sent %d renewals", n.asked)
-		}
-		n.mu.Unlock()
 		for _, l := range held {
 			locktest.Held(t, l)
 		}

@@ -42,16 +42,14 @@ func pairs(tb testing.TB, opts ...quorumlock.Option) (pair func()) {
 	for i := range nodes {
 		nodes[i] = &prompt{yes: yes{name: fmt.Sprint("node-", i+1)}}
 	}
-	c := quorum.NewClient("test")
-	tb.Cleanup(c.Close)
-	l := lockAt(tb, c, "x", nodes, opts...)
+	l := lockAt(tb, newClient(tb), "x", nodes, opts...)
 	ctx := context.Background()
 	return func() {
 		lease, err := l.Lock(ctx)
-		if err != nil {
-			tb.Fatal(err)
+		if err == nil {
+			err = lease.Unlock(ctx)
 		}
-		if err := lease.Unlock(ctx); err != nil {
+		if err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -105,8 +105,7 @@ func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 	} {
 		locktest.Run(t, tt.name, func(t *testing.T) {
 			far := &parked{yes: yes{name: "far"}}
-			c, lease := holdBeside(t, far, &yes{name: "node-3"})
-			defer c.Close()
+			lease := holdBeside(t, far, &yes{name: "node-3"})
 			if tt.extends {
 				if err := lease.Extend(t.Context()); err != nil {
 					t.Fatal(err)
@@ -137,17 +136,14 @@ func TestARecallConfirmsARelease(t *testing.T) {
 		{"not from a node that has never answered", false, false, true},
 	} {
 		locktest.Run(t, tt.name, func(t *testing.T) {
-			far, last := &parked{yes: yes{name: "far"}, awake: tt.answered}, &frozen{yes: yes{name: "node-3"}}
-			c, lease := holdBeside(t, far, last)
-			defer c.Close()
+			c, far, last := newClient(t), &parked{yes: yes{name: "far"}, awake: tt.answered}, &yes{name: "node-3"}
+			lock := lockAt(t, c, "x", []quorum.Node{far, &yes{name: "node-2"}, last})
+			lease := locktest.TryLock(t, lock)
 			if tt.answered {
 				time.Sleep(10 * time.Millisecond)
 				locktest.MustUnlock(t, lease)
 				far.sleep(tt.fails)
-				var err error
-				if lease, err = lockAt(t, c, "x", []quorum.Node{far, &yes{name: "node-2"}, last}).TryLock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				lease = locktest.TryLock(t, lock)
 				if tt.fails {
 					// This call detects the freeze.
 					if err := lease.Extend(t.Context()); err != nil {
@@ -156,7 +152,7 @@ func TestARecallConfirmsARelease(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 			}
-			last.still.Store(true)
+			last.freeze(true)
 			err := lease.Unlock(t.Context())
 			if _, unconfirmed := errors.AsType[*quorumlock.QuorumError](err); unconfirmed != tt.wantsUnconfirmed {
 				t.Errorf("Unlock: %v", err)
@@ -180,21 +176,11 @@ func TestAHandoffRecallsAnUnsentAttempt(t *testing.T) {
 		"two attempts":      {2, []string{"acquire", "acquire", "release"}},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
-			w, holder, far := newWorld(t), quorum.NewClient("holder"), &parked{yes: yes{name: "far"}}
-			t.Cleanup(holder.Close)
+			w, far := newWorld(t), &parked{yes: yes{name: "far"}}
 			wait := func(third quorum.Node) <-chan *quorumlock.Lease {
-				got := make(chan *quorumlock.Lease, 1)
-				go func() {
-					lease, err := lockAt(t, w.client, "x", []quorum.Node{w.nodes[0], w.nodes[1], third}).Lock(t.Context())
-					if err != nil {
-						t.Error(err)
-					}
-					got <- lease
-				}()
-				time.Sleep(10 * time.Millisecond)
-				return got
+				return locktest.Waiter(t, lockAt(t, w.client, "x", []quorum.Node{w.nodes[0], w.nodes[1], third}))
 			}
-			first := locktest.Lock(t, lockAt(t, holder, "x", []quorum.Node{w.nodes[0], w.nodes[1], &yes{name: "node-3"}}))
+			first := locktest.Lock(t, lockAt(t, newClient(t), "x", []quorum.Node{w.nodes[0], w.nodes[1], &yes{name: "node-3"}}))
 			var second <-chan *quorumlock.Lease
 			// The client listens already, so its next waiter has missed no message.
 			if tt.attempts == 1 {
@@ -221,12 +207,7 @@ func TestAHandoffRecallsAnUnsentAttempt(t *testing.T) {
 }
 
 // holdBeside returns a hold on a node, one that answers, and a third.
-func holdBeside(t *testing.T, n, third quorum.Node) (*quorum.Client, *quorumlock.Lease) {
+func holdBeside(t *testing.T, n, third quorum.Node) *quorumlock.Lease {
 	t.Helper()
-	c := quorum.NewClient("test")
-	lease, err := lockAt(t, c, "x", []quorum.Node{n, &yes{name: "node-2"}, third}).TryLock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, lease
+	return locktest.TryLock(t, lockAt(t, newClient(t), "x", []quorum.Node{n, &yes{name: "node-2"}, third}))
 }

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -65,20 +64,14 @@ func TestAWaiterListensOnTheShardChannelsOfAClusterThatWasOutOfReach(t *testing.
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			w := newWorld(t)
-			holder := quorum.NewClient("holder")
-			t.Cleanup(holder.Close)
 			n := &clustered{hooked: w.nodes[0]}
 			lock := func(c *quorum.Client) *quorum.Lock {
 				return lockAt(t, c, "x", []quorum.Node{n, w.nodes[1], w.nodes[2]})
 			}
-			lease := locktest.Lock(t, lock(holder))
+			lease := locktest.Lock(t, lock(newClient(t)))
 
 			w.servers[0].Kill()
-			var got *quorumlock.Lease
-			var err error
-			var wg sync.WaitGroup
-			wg.Go(func() { got, err = lock(w.client).Lock(t.Context()) })
-			synctest.Wait()
+			got := locktest.Call(t, t.Context(), lock(w.client).Lock)
 			before, after := wire.WakeChannel(w.client.ID()), wire.ShardWakeChannel("x", w.client.ID())
 			if all := n.channels(); len(all) != 1 || all[before] == nil {
 				t.Errorf("control: it listens on %d channels, want its wake channel", len(all))
@@ -90,11 +83,7 @@ func TestAWaiterListensOnTheShardChannelsOfAClusterThatWasOutOfReach(t *testing.
 			}
 
 			locktest.Unlock(t, lease)
-			wg.Wait()
-			if err != nil {
-				t.Fatal(err)
-			}
-			locktest.Unlock(t, got)
+			locktest.Unlock(t, <-got)
 			time.Sleep(11 * time.Second) // a subscription stays for ten
 			if all := n.channels(); len(all) > 0 {
 				t.Errorf("it still listens on %d channels", len(all))

@@ -16,10 +16,10 @@ import (
 )
 
 // counting is a node that counts its requests. Another owner has every lock there.
-type counting struct{ asked atomic.Int64 }
-
-func (*counting) String() string                            { return "node" }
-func (*counting) Listen(string, func(string)) (stop func()) { return func() {} }
+type counting struct {
+	yes
+	asked atomic.Int64
+}
 
 func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	n.asked.Add(1)
