@@ -48,6 +48,7 @@ var keysOf = func() (all [len(names)]keys) {
 // shot is a node's state of a lock.
 type shot struct {
 	holders []scriptmodel.Field // without those of shares that are over
+	fields  int                 // of the lock, with those
 	shared  bool
 	ms      int64 // of the node's clock
 	expires int64
@@ -59,7 +60,7 @@ type shot struct {
 // places has the places of a lock's keys at a node.
 type places struct{ lock, queue, entries, token scriptmodel.Place }
 
-// take looks at a lock at a node, and returns the time by the node's clock, in ms.
+// read looks at a lock at a node, and returns the time by the node's clock, in ms.
 func (s *shot) read(w *watch, node, name int) (ms int64) {
 	n, now := w.world.Node(node)
 	if w.places == nil {
@@ -75,6 +76,7 @@ func (s *shot) read(w *watch, node, name int) (ms int64) {
 	p := &w.places[node][name]
 	v, _ := n.Look(now, p.lock)
 	s.holders, s.expires, s.ms, s.shared = s.holders[:0], v.Expires, int64(now/1000), false
+	s.fields = len(v.Fields)
 	for i := range v.Fields {
 		s.shared = s.shared || v.Fields[i].Name == "mode" && v.Fields[i].Value == "shared"
 	}
