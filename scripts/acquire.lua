@@ -57,8 +57,13 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
       -- would pile up before the living ones.
       local first
       if free or wasQueued then
-        first = front(waiter, now)[1]
+        local two, stored = front(waiter, now)
+        first = two[1]
         mine = free and first == waiter
+        -- A sure ticket may have put me behind a sharer, which nobody has called.
+        if not free and shared and wantsShare(stored[1]) and deadline(stored[1]) > now + CLAIM then
+          summon(first, stored[1], now)
+        end
       end
       mine = mine or free and not first
       if not mine then

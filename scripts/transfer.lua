@@ -29,7 +29,10 @@ if again and not late then
   return {2, last}
 elseif late or not held or #held > 12 then -- nobody passes a share: see holds.lua
   local all = limit and not held and not again and redis.call('hlen', KEYS[1]) <= 2 and redis.call('hgetall', KEYS[1]) or {}
-  local who = all[1] == 'mode' and all[3] or all[1]
+  local who = all[1]
+  if who == 'mode' then
+    who = all[3]
+  end
   return who and {3, late and last or 0, who} or {0, 0}
 end
 redis.call('hset', KEYS[1], to, held)

@@ -46,8 +46,12 @@ func (n *Node) acquire() wire.Reply {
 				wasQueued := waiter != "" && n.join(waiter, entry, now)
 				first := ""
 				if free || wasQueued {
-					first = n.front(waiter, now).name
+					one := n.front(waiter, now)
+					first = one.name
 					mine = free && first != "" && first == waiter
+					if !free && shared && wantsShare(one.stored) && deadline(one.stored) > now+claim {
+						n.summon(one, now, -1)
+					}
 				}
 				mine = mine || free && first == ""
 				if !mine {
