@@ -40,6 +40,7 @@ var bugs = []mutation.Bug{
 	bug("the permits are counted at each node", "internal/core Machine.majoritySlot", "ok && slot != best", "ok && slot != best && best < 0", wire(2000)),
 	bug("a TryLock gives up in a split vote", "internal/core Machine.isFinal", "!m.tries.undecided", "m.tries.undecided", wire(4000), core(20000)),
 	bug("an attempt that a refused connection has decided had no quorum", "internal/core Machine.factsOf", "votes || asked && !c.failed", "votes", core(4000)),
+	bug("an address moves on to a new server at once", "internal/transport servers.judge", `s.latest != "" || witness == ""`, "false", tests("internal/transport", "ANewServer")),
 	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400)),
 
 	// Releases.
@@ -82,6 +83,8 @@ var bugs = []mutation.Bug{
 	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000)),
 	bug("a handoff is believed without proof", "internal/quorum Client.heard", "!h.ProvenBy(w.caller.Secret)", "false", wire(4000)),
 	bug("a waiter that yields takes a new ticket", "internal/quorum call.entry", "ticket, unsure := c.ticket, c.unsure", "ticket, unsure := c.lock.client.ownTime(c.lock.client.time()), c.unsure", wire(400)),
+	bug("a sure ticket stands behind an unsure one", "internal/quorum call.setTicket", "few = prev.Value.(*turn).sent == 0", "", tests("internal/quorum", "TicketsFollow")),
+	bug("an attached hold keeps the time of Detach", "internal/core Machine.hold", "m.isElsewhere() || m.cfg.Source != nil", "m.isElsewhere()", tests("internal/core", "AnAttachedHold")),
 	bug("a ticket is taken as it is", "scripts/join.lua", "if math.abs(ticket - now * 1000) > 1000000 then", "if false then", wire(400)),
 	bug("the local queue admits the newest caller first", "internal/quorum Client.enqueue", "t.place = t.queue.turns.PushBack(t)", "t.place = t.queue.turns.PushBack(t); for e := t.place.Prev(); e != nil && !e.Value.(*turn).open; e = t.place.Prev() { t.queue.turns.MoveBefore(t.place, e) }", wire(1000)),
 
