@@ -46,9 +46,11 @@ type Locker interface {
 }
 
 // Do calls fn while it holds l. The ctx of fn is the lease's context: it is cancelled when the
-// lease is lost. Do returns fn's error, joined with a *[LostError] if the lease was lost before fn
-// returned. If fn was not called, Do returns the error of l.Lock. Do releases the lock even if fn
-// panics. If ctx, l or fn is nil, Do returns an error that matches [ErrMisuse], and takes no lock.
+// lease is lost. Do returns fn's error, joined with an error that matches [ErrLost], usually a
+// *[LostError], if the lease was lost before fn returned. Do does not return the *[QuorumError] of
+// a release: the keys end with their TTL. If fn was not called, Do returns the error of l.Lock. Do
+// releases the lock even if fn panics. If ctx, l or fn is nil, Do returns an error that matches
+// [ErrMisuse], and takes no lock.
 //
 // If fn runs until its ctx is done, fn should also end at a Shutdown of the client: see [Stopping].
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
