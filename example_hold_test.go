@@ -24,12 +24,12 @@ func (f *alwaysFree) TryLock(ctx context.Context) (*quorumlock.Lease, error) { r
 // grant is the Hold of one lease.
 type grant struct{ token uint64 }
 
-func (g *grant) Name() string                                                  { return "fake" }
-func (g *grant) Owner() quorumlock.Owner                                       { return "test" }
-func (g *grant) Token() uint64                                                 { return g.token }
-func (g *grant) ValidUntil() time.Time                                         { return time.Now().Add(time.Hour) }
-func (g *grant) HoldCount() int                                                { return 1 }
-func (g *grant) Extend(context.Context) error                                  { return nil }
+func (g *grant) Name() string                                                     { return "fake" }
+func (g *grant) Owner() quorumlock.Owner                                          { return "test" }
+func (g *grant) Token() uint64                                                    { return g.token }
+func (g *grant) ValidUntil() time.Time                                            { return time.Now().Add(time.Hour) }
+func (g *grant) HoldCount() int                                                   { return 1 }
+func (g *grant) Extend(context.Context) error                                     { return nil }
 func (g *grant) EndLease(context.Context, *quorumlock.Lease, time.Duration) error { return nil }
 
 func ExampleHold() {

@@ -40,8 +40,9 @@ func ExampleReleaseOnError() {
 	defer nodes.Close()
 	lock := client.Mutex("myapp:lock:report")
 	once := func(ctx context.Context, job func(context.Context) error) (bool, error) {
-		return quorumlock.Once(ctx, lock, 24*time.Hour, job, quorumlock.KeepFor(20*time.Hour),
-			quorumlock.ReleaseOnError(), quorumlock.Standby(10*time.Minute))
+		return quorumlock.Once(ctx, lock, 24*time.Hour, job, quorumlock.ReleaseOnError(),
+			quorumlock.Standby(3*time.Hour),  // longer than the longest run
+			quorumlock.KeepFor(12*time.Hour)) // shorter than the period minus the latest retry
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ran, err := once(ctx, func(ctx context.Context) error {

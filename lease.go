@@ -46,9 +46,11 @@ type Locker interface {
 }
 
 // Do calls fn while it holds l. The ctx of fn is the lease's context: it is cancelled when the
-// lease is lost. Do returns fn's error, joined with a *[LostError] if the lease was lost before fn
-// returned. If fn was not called, Do returns the error of l.Lock. Do releases the lock even if fn
-// panics. If ctx, l or fn is nil, Do returns an error that matches [ErrMisuse], and takes no lock.
+// lease is lost. Do returns fn's error, joined with an error that matches [ErrLost], usually a
+// *[LostError], if the lease was lost before fn returned. Do does not return the *[QuorumError] of
+// a release: the keys end with their TTL. If fn was not called, Do returns the error of l.Lock. Do
+// releases the lock even if fn panics. If ctx, l or fn is nil, Do returns an error that matches
+// [ErrMisuse], and takes no lock.
 //
 // If fn runs until its ctx is done, fn should also end at a Shutdown of the client: see [Stopping].
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
@@ -86,8 +88,8 @@ type Hold interface {
 	// Extend implements Lease.Extend.
 	Extend(ctx context.Context) error
 
-	// EndLease removes l, a lease from NewLease, from the hold, and ends a hold without leases. It is
-	// called once for each lease, for any of its copies. If keep is positive, the nodes keep the
+	// EndLease removes l, a lease from NewLease, from the hold, and ends a hold without leases. It
+	// is called once for each lease, for any of its copies. If keep is positive, the nodes keep the
 	// lock for that long after the call, even if the hold ends sooner.
 	EndLease(ctx context.Context, l *Lease, keep time.Duration) error
 }
@@ -208,20 +210,23 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // cancels the lease's context, with [ErrDetached] as its cause, and stops its renewal. The other
 // process has d minus the drift, from the call of Detach, to attach. Until then the nodes grant the
 // lock to nobody else; later it is free, if nobody has attached. Any holder of the text can attach,
-// once: treat the text as a password of the lock.
+// once: treat the text as a password of the lock. It is printable ASCII without spaces, usually
+// less than 300 bytes. Without the text, Inspect shows the hold, and ForceUnlockOwner frees it. A
+// detached hold survives the Shutdown of its client.
 //
 // The duration d is at least [MinTTL]; with [WithRestartGuard] it is at most the guard's maxTTL.
-// Detach works for a Mutex of package redlock and for the writer of its RWMutex, if the hold has
-// one lease. For other leases, an invalid d or a nil ctx, Detach returns an error that matches
-// [ErrMisuse], and the lease goes on. A deferred [Lease.Unlock] does nothing after a Detach but
-// return [ErrNotHeld].
+// Otherwise it may be up to a year: choose it as short as the queue allows. Detach works for a
+// Mutex of package redlock and for the writer of its RWMutex, if the lock was not entered again.
+// For other leases, an invalid d or a nil ctx, Detach returns an error that matches [ErrMisuse],
+// and the lease goes on. A deferred [Lease.Unlock] does nothing after a Detach but return
+// [ErrNotHeld].
 //
-// Detach needs a quorum of the nodes. It waits for the node timeout at most, even if ctx is done:
-// for all nodes, or for a quorum if d is shorter than four node timeouts. After an error other than
-// ErrMisuse the lease is over, and cannot be attached. The lock is released, as by [Lease.Unlock],
-// or ends with d if this process ends first. Detach returns [ErrLost] if the lease was lost before
-// or during the call, [ErrNotHeld] if it was unlocked or detached before, and a *[QuorumError] if
-// fewer nodes than the quorum confirmed.
+// Detach needs a quorum of the nodes. Detach waits for all nodes, for the node timeout at most,
+// even if ctx is done. With a d below four node timeouts, it waits for a quorum only. After an
+// error other than ErrMisuse the lease is over, and cannot be attached. The lock is released, as by
+// [Lease.Unlock], or ends with d if this process ends first. Detach returns [ErrLost] if the lease
+// was lost before or during the call, [ErrNotHeld] if it was unlocked or detached before, and a
+// *[QuorumError] if fewer nodes than the quorum confirmed.
 func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {
 	h, ok := l.hold.(interface {
 		Detach(ctx context.Context, l *Lease, d time.Duration, leave func() bool) (string, error)

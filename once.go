@@ -30,14 +30,15 @@ import (
 //
 // If fn fails or panics, the lock is kept all the same, and the job runs again in the next period.
 // For a job that must not miss a period, [ReleaseOnError] frees the lock at a failure, and
-// [Standby] makes another process wait and take over.
+// [Standby] makes another process wait and take over. Give [KeepFor], too: half the period leaves
+// time for a late retry.
 //
 // Once returns whether fn ran. If another process has the lock, the tick is skipped: Once returns
 // false and no error, and calls the function of [OnSkip]. If fn did not run for another reason, the
-// error is that of l.TryLock, or of l.Lock with [Standby]. If fn ran, the error is fn's own, joined
-// with a *[LostError] if the lease was lost before fn returned. It is also joined with a
-// *[QuorumError] if too few nodes confirmed that they keep the lock: then the job may run again
-// within the period.
+// error is that of l.TryLock, or of l.Lock with [Standby]. If ctx is done during the Standby, Once
+// returns false and ctx's error. If fn ran, the error is fn's own, joined with a *[LostError] if
+// the lease was lost before fn returned. It is also joined with a *[QuorumError] if too few nodes
+// confirmed that they keep the lock: then the job may run again within the period.
 func Once(ctx context.Context, l Locker, every time.Duration, fn func(ctx context.Context) error, opts ...OnceOption) (ran bool, err error) {
 	switch {
 	case ctx == nil:
@@ -98,21 +99,23 @@ type once struct {
 
 // KeepFor keeps the lock until d after the call, instead of nine tenths of the period. For jobs at
 // times of day, d must be longer than the difference between the processes' clocks. It must be
-// shorter than the time between two ticks, since a tick is never exactly on time. (ShedLock calls
-// it lockAtLeastFor.)
+// shorter than the time between two ticks, because the next tick may come early. A retry keeps the
+// lock for d, too. Choose d shorter than the period minus the latest retry. (ShedLock calls it
+// lockAtLeastFor.)
 func KeepFor(d time.Duration) OnceOption { return func(o *once) { o.keep = d } }
 
 // ReleaseOnError frees the lock at once if the job returns an error or panics, so that the job may
-// run again within the period. The next run may be in a process with a later tick or with
-// [Standby], or in the same process when it tries again. So no run is lost if a process is
-// stopped during the job, and the job returns its ctx's error. A job that always fails runs once in
-// every process.
+// run again within the period. A job that is stopped with its process should return its ctx's
+// error. For the next run, another process must wait with [Standby], or a process must call [Once]
+// later in the period; otherwise the run is lost. A job that always fails runs once in every
+// process.
 func ReleaseOnError() OnceOption { return func(o *once) { o.onlyDone = true } }
 
 // Standby makes Once wait up to d for a lock of another process, in case that process dies, or
-// fails with [ReleaseOnError]. After d the tick is skipped. If d, plus the difference between the
-// processes' clocks, is as long as the lock is kept, the job runs again: use a shorter d. It does
-// not bound the run. Default: Once does not wait.
+// fails with [ReleaseOnError]. After d the tick is skipped. Choose d longer than the longest run:
+// after a late failure another process must still be waiting. Keep d plus the clock difference
+// below the time of [KeepFor]; otherwise the job runs again in the period. Standby does not bound
+// the run. Default: Once does not wait.
 func Standby(d time.Duration) OnceOption { return func(o *once) { o.standby = d } }
 
 // OnSkip sets a function that Once calls with the refusal when it skips a tick. The refusal wraps a

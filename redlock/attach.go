@@ -12,22 +12,28 @@ import (
 
 // Attach takes over the hold of a text from [quorumlock.Lease.Detach], usually in another process.
 // The lease has the same fencing token and is renewed here. Its options are the client's and opts;
-// its context descends from ctx. The client must have the same nodes, in any order, and the same
-// quorum and prefix as the client that detached. Another number of nodes, quorum or prefix, and a
-// damaged text, match [quorumlock.ErrMisuse]. With other nodes, Attach returns ErrLost and may end
-// the hold.
+// those of the first lock, such as its TTL, do not travel with the text. Its context descends from
+// ctx. The client must have the same nodes, in any order, and the same quorum and prefix as the
+// client that detached. Another number of nodes, quorum or prefix, and a damaged text, match
+// [quorumlock.ErrMisuse]. With other nodes, Attach returns ErrLost and may end the hold.
 //
 // At most one caller gets the lease. Everyone else, and anyone whose text has expired or whose lock
 // was freed by ForceUnlock, gets a *[quorumlock.LostError], which matches ErrLost, and the present
-// holder keeps the lock. If too few nodes answer, Attach returns a *[quorumlock.QuorumError]. If
-// other calls of Attach, perhaps of dead processes, keep the quorum from it, Attach returns a
-// *[quorumlock.HeldError]. If ctx is done first, Attach returns ctx's error. After these errors the
-// text stays valid until its time is over, which a failed Attach may prolong by the TTL of this
-// client.
+// holder keeps the lock. ErrLost does not show whether the work was done: a queue also redelivers
+// after a worker's death. Before you drop the job, take the lock again and look at its effects.
 //
-// Attach waits for no holder. It takes a round trip to a quorum, or two if the nodes are in another
-// order. It takes about two node timeouts if the hold was attached before. If others attach at the
-// same time, it begins its last attempt after a second or four node timeouts, whichever is longer.
+// If too few nodes answer, Attach returns a *[quorumlock.QuorumError]. If other calls of Attach,
+// perhaps of dead processes, keep the quorum from it, Attach returns a *[quorumlock.HeldError]. If
+// ctx is done first, Attach returns ctx's error. After a QuorumError, a HeldError or ctx's error,
+// the text stays valid until d is over. A failed Attach may add this client's TTL.
+//
+// Attach does not wait for a holder: it succeeds or fails within seconds. It takes a round trip to
+// a quorum, or two if the nodes are in another order. It takes about two node timeouts if the hold
+// was attached before. Against other calls of Attach, it tries for a second or four node timeouts,
+// whichever is longer.
+//
+// An attached hold is first renewed after 50 ms. If the process dies before that, the lock stays
+// taken until the end of d. The lease can be detached again.
 //
 // To release the lock from here, attach and unlock:
 //

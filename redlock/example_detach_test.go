@@ -11,7 +11,8 @@ import (
 )
 
 // An API handler takes the lock and queues the work. A worker in another process continues the
-// hold, under the same fencing token. The queue delivers twice: the second worker gets nothing.
+// hold, under the same fencing token. The queue delivers twice: the second worker finds the work
+// done.
 func ExampleClient_Attach() {
 	urls, stop := threeServers() // redis://10.0.0.1:6379 and so on
 	defer stop()
@@ -36,16 +37,22 @@ func ExampleClient_Attach() {
 		queue <- text
 		return nil
 	}
+	done := false // the state of the job, in a database
 	work := func(ctx context.Context, text string) {
 		lease, err := worker.Attach(ctx, text)
-		if errors.Is(err, quorumlock.ErrLost) {
-			fmt.Println("too late: drop the work")
-			return
-		} else if err != nil {
-			return // no quorum: deliver it again
+		if errors.Is(err, quorumlock.ErrLost) { // a duplicate, or the first worker has died
+			lease, err = worker.Mutex("example:detach").TryLock(ctx)
+		}
+		if err != nil {
+			return // somebody works on it, or no quorum: deliver it again
 		}
 		defer lease.Unlock(ctx) //nolint:errcheck // the work is done
+		if done {
+			fmt.Println("already done: drop the job")
+			return
+		}
 		fmt.Println("working on", lease.Name())
+		done = true
 	}
 
 	ctx := context.Background()
@@ -54,7 +61,7 @@ func ExampleClient_Attach() {
 	work(ctx, <-queue)
 	// Output:
 	// working on example:detach
-	// too late: drop the work
+	// already done: drop the job
 }
 
 // ForceUnlockOwner frees the hold that an operator has looked at, and no later one.

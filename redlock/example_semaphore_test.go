@@ -44,8 +44,9 @@ func ExampleSemaphore() {
 }
 
 // several takes n permits of a pool. The gate is a Mutex that lets one caller at a time collect
-// them: two callers with one permit each would deadlock. unlock releases the permits.
-func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock func() error, err error) {
+// them: two callers with one permit each would deadlock. The work must use held: it is done when
+// any permit is lost. unlock releases the permits.
+func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (held context.Context, unlock func() error, err error) {
 	var permits []*quorumlock.Lease
 	held, cancel := context.WithCancel(ctx) // the permits' contexts descend from it
 	unlock = func() error {
@@ -59,12 +60,14 @@ func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock f
 	err = quorumlock.Do(ctx, gate, func(collecting context.Context) error {
 		stop := context.AfterFunc(collecting, cancel) // the gate is lost
 		for len(permits) < n {
-			// Not with the context of another permit: it would enter that permit's slot.
+			// Not with collecting, which ends when the gate is unlocked; nor with the context of
+			// another permit, which would enter that slot, or be refused WithoutReentry.
 			p, err := pool.Lock(held)
 			if err != nil {
 				return err
 			}
 			permits = append(permits, p)
+			context.AfterFunc(p.Context(), cancel)
 		}
 		if !stop() {
 			return context.Cause(collecting)
@@ -72,9 +75,9 @@ func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock f
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, unlock())
+		return nil, nil, errors.Join(err, unlock())
 	}
-	return unlock, nil
+	return held, unlock, nil
 }
 
 // Ten jobs need two of three permits each. The first at the gate gets them first.
@@ -91,11 +94,13 @@ func ExampleSemaphore_several() {
 	var done atomic.Int64
 	for range 10 {
 		g.Go(func() error {
-			unlock, err := several(context.Background(), gate, pool, 2)
+			held, unlock, err := several(context.Background(), gate, pool, 2)
 			if err != nil {
 				return err
 			}
-			done.Add(1)
+			if held.Err() == nil { // the work watches held
+				done.Add(1)
+			}
 			return unlock()
 		})
 	}

@@ -18,6 +18,10 @@ import (
 // a waiting writer waits for it. A release hands the lock to the first in the queue. If that is a
 // reader, the release hands the lock to all readers before the first writer at once. Each reader
 // has a deadline of its own at every node, so a dead reader delays a writer by at most its TTL.
+// While more than about 16 owners read, the HeldError of a reader behind a writer names no holder.
+//
+// A reader costs a node the same beside thousands of readers. A waiting writer looks at every
+// reader about every 600 ms.
 //
 // # Tokens
 //

@@ -96,7 +96,7 @@ it, or:
 127  the command was not found
 130  interrupted while it waited for the lock (128 plus the signal)`,
 		examples: `quorumlock run myapp:lock:migrate --wait 1m -- ./migrate up
-quorumlock run myapp:lock:report --every 1h --try --held-status 0 -- ./report
+quorumlock run myapp:lock:report --every 1h --wait 1m --held-status 0 -- ./report
 quorumlock run myapp:lock:printer --slots 4 -- sh -c 'print-on $QUORUMLOCK_SLOT'`,
 	}
 }

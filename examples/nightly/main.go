@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -19,18 +21,19 @@ func main() {
 		log.Fatal(err)
 	}
 	defer client.Close() //nolint:errcheck // the program ends
-	for range 2 {        // stands for two processes with a cron that starts this at 3 o'clock
-		// The lock is kept for most of the day, however fast the job is: a process with a slow
-		// clock does not run the job again.
-		ran, err := quorumlock.Once(context.Background(), client.Mutex("example:nightly"), 24*time.Hour, job)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println("ran here:", ran)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ran, err := quorumlock.Once(ctx, client.Mutex("example:nightly"), 24*time.Hour, job,
+		quorumlock.ReleaseOnError(),      // a failed run frees the lock
+		quorumlock.Standby(3*time.Hour),  // longer than the longest run: others wait, and take over
+		quorumlock.KeepFor(12*time.Hour)) // shorter than the period minus the latest retry
+	if err != nil {
+		log.Fatal(err)
 	}
+	fmt.Println("ran here:", ran)
 }
 
-func job(ctx context.Context) error { // cancelled if the lock is lost
+func job(ctx context.Context) error { // cancelled by a signal, or if the lock is lost
 	fmt.Println("the nightly job")
 	return ctx.Err()
 }

@@ -9,5 +9,4 @@ func Example() {
 	// Output:
 	// the nightly job
 	// ran here: true
-	// ran here: false
 }
