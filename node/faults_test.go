@@ -48,7 +48,7 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 		"a handshake that never ends":      {server: &fake{answer: func([]string) string { return "" }}, want: "not connected to", unsent: true},
 		"a dialer that blocks": {server: good(), dialer: func(release <-chan struct{}) (net.Conn, error) {
 			<-release
-			return (&fake{}).dial(nil, "", "")
+			return (&fake{}).dial(context.Background(), "", "")
 		}, want: "not connected to", unsent: true},
 		"a dialer that blocks, then has no use": {server: good(), dialer: func(release <-chan struct{}) (net.Conn, error) {
 			<-release
@@ -57,7 +57,7 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 		"a dialer that panics":          {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { panic("oh") }, want: "the dialer panicked: oh", unsent: true},
 		"a dialer that returns nothing": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { return nil, nil }, want: "neither a connection nor an error", unsent: true},
 		"a connection without deadlines": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) {
-			c, err := good().dial(nil, "", "")
+			c, err := good().dial(context.Background(), "", "")
 			return withoutDeadlines{c}, err
 		}},
 	} {
