@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/locktest/wallclock"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -94,5 +96,41 @@ func ticketsInOrder(t *testing.T, ahead []int, known ...int) {
 	ask(calls[0], 2)
 	if a, b := calls[0], calls[1]; !a.unsure && !b.unsure && a.ticket >= b.ticket {
 		t.Errorf("clocks %v hours ahead, %v known: the ticket of the first call is %d µs above that of the second", ahead, known, a.ticket-b.ticket)
+	}
+}
+
+// One node of three has replaced the ticket of a first attempt by its own clock. The waiter may be
+// first there, and keep out one that is first at the others: it asks again at once.
+func TestAWaiterThatIsFirstAtAMinorityAsksAgain(t *testing.T) {
+	for name, ahead := range map[string][]time.Duration{"one node": {0, 0, -time.Hour}, "none": {0, 0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			c := NewClient("test")
+			defer c.Close()
+			cells := make([]Cell, 3)
+			for i := range cells {
+				cells[i] = Cell{Node: bareNode{number: i}, Name: "x"}
+			}
+			l := New(c, "x", core.Majority(3, 3), cells, options.Settings{TTL: time.Second, NodeTimeout: time.Second}, nil)
+			k := l.newCall(&l.lock, c.nextTicket(), nil, nil)
+			k.machine.Step(c.time(), core.Event{Kind: core.Start})
+			b := &request{entry: wire.Entry{Ticket: k.caller.Ticket, Unsure: true}}
+			var replies []wire.Reply
+			for i := range cells {
+				call := core.Call{Do: core.Acquire, Cell: int32(i), Attempt: 1}
+				b.calls = append(b.calls, call)
+				replies = append(replies, wire.Reply{Value: []any{int64(0), int64(1000), int64(0), "o:1.1", time.UnixMicro(k.caller.Ticket).Add(ahead[i]).UnixMilli()}})
+				k.machine.Step(c.time(), core.Event{Kind: core.Replied, Call: call, Reply: core.Reply{Holder: "o:1.1", TTL: time.Second}})
+			}
+			k.judged(c.time(), b, replies)
+			asks := 0
+			for _, call := range k.todo {
+				if call.Attempt == 2 {
+					asks++
+				}
+			}
+			if want := map[string]int{"one node": 3}[name]; asks != want {
+				t.Errorf("%d cells are asked again, want %d", asks, want)
+			}
+		})
 	}
 }

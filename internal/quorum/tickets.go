@@ -134,8 +134,22 @@ func (c *call) judged(now core.Time, b *request, replies []wire.Reply) {
 			if c.accepted++; c.accepted == len(c.lock.cells) {
 				c.settle(b.entry.Ticket)
 			}
+			c.evenOut(now)
 		default:
+			c.replaced++
 			c.applyAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})
+			c.evenOut(now)
 		}
+	}
+}
+
+// evenOut ends the wait of a first attempt that all nodes have refused, some of them with tickets of
+// their own: the waiter may be first at these alone, where it keeps out others. The caller holds mu.
+func (c *call) evenOut(now core.Time) {
+	if c.replaced == 0 || c.accepted == 0 || c.replaced+c.accepted < len(c.lock.cells) {
+		return
+	}
+	for cell := range c.lock.cells {
+		c.applyAt(now, core.Event{Kind: core.Turn, Cell: int32(cell)})
 	}
 }

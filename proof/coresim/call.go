@@ -56,6 +56,7 @@ type call struct {
 	caller   wire.Caller
 	entry    wire.Entry // with the ticket that was sent last
 	accepted int        // as in package quorum
+	replaced int        // likewise
 	machine  *core.Machine
 	outcome  core.Outcome
 	reason   core.Reason

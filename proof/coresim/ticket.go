@@ -110,9 +110,22 @@ func (c *call) judged(b *batch) {
 			if c.accepted++; c.accepted == c.lock.Cells() {
 				c.settle(it.entry.Ticket)
 			}
+			c.evenOut()
 		default:
+			c.replaced++
 			c.apply(core.Event{Kind: core.Turn, Cell: it.k.Cell})
+			c.evenOut()
 		}
+	}
+}
+
+// evenOut has the rules of its namesake in package quorum.
+func (c *call) evenOut() {
+	if c.replaced == 0 || c.accepted == 0 || c.replaced+c.accepted < c.lock.Cells() {
+		return
+	}
+	for cell := range c.lock.Cells() {
+		c.apply(core.Event{Kind: core.Turn, Cell: int32(cell)})
 	}
 }
 
