@@ -231,37 +231,3 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 		t.Errorf("the steps were\n%s\nand the table has\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
 	}
 }
-
-// A kept lock stays at a node that has lost the key and has just got it back.
-func TestRestoreDoesNotEndAKeep(t *testing.T) {
-	m := start(2, 3)
-	granted(m, 0, 1, 2)
-	m.Step(at(0), Event{Kind: Unlock, Keep: 3 * time.Second})
-	for cell := range int32(3) {
-		m.Step(at(0), answer(Keep, cell, Reply{OK: cell != 1}))
-	}
-	fx := m.Step(at(time.Second), answer(Restore, 1, Reply{OK: true, Token: 7}))
-	if len(fx.Calls) != 1 || fx.Calls[0].Do != Keep || fx.Calls[0].For != 2*time.Second {
-		t.Errorf("%+v", fx.Calls)
-	}
-}
-
-// A cell that refused an attempt may have the key from a Restore before its answer comes: the
-// waiter is queued there.
-func TestLateRefusalOfARestoredCellLeavesTheQueue(t *testing.T) {
-	for _, unlocked := range []bool{false, true} {
-		m := start(2, 3)
-		granted(m, 0, 1)
-		m.Step(at(time.Second), Event{Kind: Extend})
-		e := answer(Renew, 2, Reply{OK: true})
-		e.Call.Round = m.LastRound()
-		m.Step(at(time.Second), e)
-		if unlocked {
-			m.Step(at(time.Second), Event{Kind: Unlock})
-		}
-		fx := m.Step(at(time.Second), answer(Acquire, 2, Reply{Holder: "other:1", TTL: time.Second}))
-		if got := calls(fx, 2); len(got) == 0 || got[0] != Leave {
-			t.Errorf("unlocked %v: it is asked for %v, want it to leave", unlocked, got)
-		}
-	}
-}
