@@ -11,23 +11,11 @@ import (
 
 func TestTheBaseOfAnOwnerIsWithoutItsCell(t *testing.T) {
 	for _, tt := range []struct{ owner, base quorumlock.Owner }{
-		{"", ""},
-		{"c:1", "c:1"},
-		{"c:1.0", "c:1.0"},
-		{"c:1.1.0", "c:1.1"},
-		{"c:1.3.12", "c:1.3"},
-		{"w:7/3", "w:7/3"},
-		{"w:7/3.2", "w:7/3"},
-		{"c:1.", "c:1."},
-		{"c:1.x", "c:1.x"},
-		{"c:1.2x", "c:1.2x"},
-		{"10.0.0.1:6", "10.0.0.1:6"},
-		{"10.0.0.1:6.2.4", "10.0.0.1:6.2"},
-		{thread, thread},
-		{thread + ".3.1", thread + ".3"},
-		{"web-3~" + thread + "/4.3", "web-3~" + thread + "/4"},
-		{"12", "12"},
-		{".", "."},
+		{"", ""}, {"12", "12"}, {".", "."}, {"c:1", "c:1"}, {"c:1.0", "c:1.0"}, {"c:1.", "c:1."}, {"c:1.x", "c:1.x"}, {"c:1.2x", "c:1.2x"},
+		{"c:1.1.0", "c:1.1"}, {"c:1.3.12", "c:1.3"},
+		{"w:7/3", "w:7/3"}, {"w:7/3.2", "w:7/3"},
+		{"10.0.0.1:6", "10.0.0.1:6"}, {"10.0.0.1:6.2.4", "10.0.0.1:6.2"},
+		{thread, thread}, {thread + ".3.1", thread + ".3"}, {"web-3~" + thread + "/4.3", "web-3~" + thread + "/4"},
 	} {
 		if got := wire.Base(tt.owner); got != tt.base {
 			t.Errorf("Base(%q) = %q, want %q", tt.owner, got, tt.base)
@@ -36,17 +24,14 @@ func TestTheBaseOfAnOwnerIsWithoutItsCell(t *testing.T) {
 }
 
 func TestAnOwnerOfACellIsOfItsBase(t *testing.T) {
+	seen := make(map[quorumlock.Owner]bool)
 	for _, owner := range []quorumlock.Owner{wire.OwnerOf("c:1", 1), wire.OwnerOf("10.0.0.1:6", 12), wire.OwnerOf(thread, 3), wire.SuccessorOf("w:7", 3)} {
-		seen := make(map[quorumlock.Owner]bool)
 		for _, cell := range []int{0, 1, 9, 10, 255} {
 			o := wire.OfCell(owner, cell)
-			if seen[o] {
-				t.Errorf("two cells of %s have the owner %s", owner, o)
+			if got := wire.Base(o); seen[o] || got != owner || wire.Base(got) != owner {
+				t.Errorf("%q, seen %v: its base is %q, and the base of that is %q, want %q", o, seen[o], got, wire.Base(got), owner)
 			}
 			seen[o] = true
-			if got := wire.Base(o); got != owner || wire.Base(got) != owner {
-				t.Errorf("Base(%q) = %q, and its base is %q, want %q", o, got, wire.Base(got), owner)
-			}
 		}
 	}
 	if got := wire.OfCell(wire.SuccessorOf("w:7", 3), 2); got != "w:7/3.2" {

@@ -203,17 +203,18 @@ func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
 // since. The writer after it is lost. Nobody may share that lock now, and nobody may have it when
 // the old share is over: only a fresh key was not lost.
 func TestAnOldShareOpensNoQuarantinedServer(t *testing.T) {
-	for what, of := range map[string]func(wire.Call) wire.Call{
-		"a share": wire.Call.Shared, "a slot": func(c wire.Call) wire.Call { return c.At(7).OfSemaphore(2, 0) },
+	for what, ask := range map[string]func(quorumlock.Owner) wire.Call{
+		"a share": func(o quorumlock.Owner) wire.Call { return wire.Acquire("x", o, ttl, 1, 100).Shared() },
+		"a slot":  func(o quorumlock.Owner) wire.Call { return slotted(o, 1, 2, 0) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			restarting(t, func(h host) {
 				time.Sleep(time.Minute)
-				if a, err := h.acquired(of(wire.Restore("x", alice, ttl, 100))); err != nil || !a.Granted {
+				if a, err := h.acquired(ask(alice)); err != nil || !a.Granted {
 					t.Fatalf("%+v, %v", a, err)
 				}
 				h.Restart(true) // from a snapshot: alice has left since, and somebody else holds at a quorum with this server
-				if a, err := h.acquired(of(wire.Restore("x", bob, ttl, 100))); !errors.Is(err, quorumlock.ErrQuarantined) {
+				if a, err := h.acquired(ask(bob)); !errors.Is(err, quorumlock.ErrQuarantined) {
 					t.Errorf("another in the quarantine: %+v, %v, want ErrQuarantined", a, err)
 				}
 			})

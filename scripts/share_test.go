@@ -2,7 +2,6 @@ package scripts_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -140,46 +139,6 @@ func TestTheKeyOfASharedLockEndsWithItsLastShare(t *testing.T) {
 	s.share("carol:1", ttl)
 	s.release("x", "carol:1", 1)
 	s.checkHold("x", "", "")
-}
-
-// Where many share the lock and somebody waits to have it alone, a reader that comes, leaves or
-// releases does not look at all others.
-func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
-	s := gather(t)
-	s.setClock(today.Add(999 * time.Microsecond)) // by which nobody of so many looks
-	const many = 900
-	for i := range many {
-		s.share(quorumlock.Owner(fmt.Sprint("w:", i)), ttl)
-	}
-	over := fmt.Sprintf("%013d", s.now.UnixMilli()-1)
-	s.data.HSet("x", "dead:1", over)
-	for _, who := range []string{"bob:1/1.7", "bob:1/2.7", "bob:1/3.7", "bob:11/1.7"} {
-		s.data.HSet("x", who, fmt.Sprintf("%013d", s.now.Add(lent).UnixMilli()))
-	}
-	s.stand("alice:1", 50)
-	s.data.HSet("x", "dead:1", over) // which alice has dropped
-
-	ask := func(owner quorumlock.Owner, attempt int) wire.Answer {
-		waiter := owner[:strings.LastIndexByte(string(owner), '.')]
-		return s.acquired(wire.AcquireInTurn("x", owner, ttl, 0, reader(waiter, 100, attempt)).Shared().Among(7, 7))
-	}
-	if a := ask("carol:1.7", 1); a.Granted || a.Free || a.Holder != "" || a.TTL != ttl || a.Position != 1 {
-		t.Errorf("a reader behind a writer got %+v, want a refusal that names nobody", a)
-	}
-	if a := ask("bob:1.7", 3); !a.Granted {
-		t.Errorf("a reader that was handed the lock got %+v", a)
-	}
-	s.data.HSet("x", "dave:1/1.7", over)
-	if a := ask("dave:1.7", 2); a.Granted || a.Position != 2 {
-		t.Errorf("a reader that was handed the lock for a time that is over got %+v, want that it waits behind the writer", a)
-	}
-	s.release("x", "bob:1.7", 1)
-	s.done(wire.Leave("x", "bob:1", true).Through(3, 7))
-	fields, _ := s.data.HKeys("x")
-	if len(fields) != many+4 || s.data.HGet("x", "bob:11/1.7") == "" {
-		t.Errorf("%d fields are left, want the mode, %d readers, two whose share is over, and somebody else's successor", len(fields), many)
-	}
-	s.checkQueue("alice:1", "carol:1", "dave:1")
 }
 
 // What a call of a reader costs that waits behind a writer, beside so many who read. Of 5,000
