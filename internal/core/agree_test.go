@@ -96,10 +96,10 @@ func TestAnAgreementDoesNotWaitLongForASilentCell(t *testing.T) {
 // A late grant of another slot has no vote on the token of the hold.
 func TestALateGrantOfAnotherSlotIsNotRaised(t *testing.T) {
 	for slot, want := range map[int32]int{0: 0, 1: 1} {
-		m, asked := newSemaphore(5, 3, false)
+		m := newSemaphore(5, 3, false)
 		for i, r := range []Reply{{Token: 7, Slot: 1}, {Token: 8, Slot: 1}, {Token: 9, Slot: 1}, {Token: 7, Slot: slot}} {
 			r.OK = true
-			fx := m.Step(at(0), Event{Kind: Replied, Call: asked[i], Reply: r})
+			fx := plays(m, answer(Acquire, int32(i), r))
 			if got := len(asks(fx.Calls, 3)); i == 3 && (m.Phase() != Agreeing || got != want) {
 				t.Errorf("slot %d: phase %d, %d raises, want %d", slot, m.Phase(), got, want)
 			}

@@ -8,12 +8,11 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// newSemaphore returns a machine that has asked n cells of a semaphore, and its calls.
-func newSemaphore(n, permits int, tries bool) (*Machine, []Call) {
+// newSemaphore returns a machine that has asked n cells of a semaphore.
+func newSemaphore(n, permits int, tries bool) *Machine {
 	c := config(Majority(n/2+1, n))
 	c.Drift, c.Tries, c.Slots = quorumlock.Drift{}, tries, []Slots{{0, n, permits}}
-	m := begin(c)
-	return m, callsOf(&m.fx)
+	return begin(c)
 }
 
 func callsOf(fx *Effects) []Call { return slices.Clone(fx.Calls) }
@@ -23,18 +22,11 @@ func replied(c Call, r Reply) Event { return Event{Kind: Replied, Call: c, Reply
 func grantOf(slot int32) Reply { return Reply{OK: true, Token: 7, Slot: slot} }
 
 // grantsSlots plays grants of slots by the first cells.
-func grantsSlots(m *Machine, now Time, asked []Call, slots ...int32) (fx *Effects) {
-	for i, slot := range slots {
-		fx = m.Step(now, replied(asked[i], grantOf(slot)))
+func grantsSlots(m *Machine, slots ...int32) (fx *Effects) {
+	for cell, slot := range slots {
+		fx = plays(m, answer(Acquire, int32(cell), grantOf(slot)))
 	}
 	return fx
-}
-
-// refusedBy plays refusals by the first n cells of those asked.
-func refusedBy(m *Machine, asked []Call) {
-	for _, c := range asked {
-		plays(m, replied(c, heldByOther))
-	}
 }
 
 func handedSlot(cell, slot int32) Event {
@@ -62,17 +54,17 @@ func wantSlot(t *testing.T, all []Call, n int, slot int32) {
 
 // If different slots counted together, three nodes would admit three holders of two permits.
 func TestDifferentSlotsAreNoQuorum(t *testing.T) {
-	m, asked := newSemaphore(3, 3, false)
-	fx := grantsSlots(m, at(0), asked, 0, 1)
+	m := newSemaphore(3, 3, false)
+	fx := grantsSlots(m, 0, 1)
 	control(t, m, Asking)
-	if fx = plays(m, replied(asked[2], grantOf(2))); fx.Outcome != Undecided || len(cellsOf(fx.Calls, Yield)) != 3 {
+	if fx = plays(m, answer(Acquire, 2, grantOf(2))); fx.Outcome != Undecided || len(cellsOf(fx.Calls, Yield)) != 3 {
 		t.Errorf("outcome %v, %+v, want that it gives all three back", fx.Outcome, fx.Calls)
 	}
 }
 
 func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
-	m, asked := newSemaphore(3, 3, false)
-	refusedBy(m, asked)
+	m := newSemaphore(3, 3, false)
+	refused(m, int32(len(m.Cells)))
 	for cell := range int32(3) {
 		if fx := plays(m, handedSlot(cell, cell)); fx.Outcome != Undecided || m.Phase() != Waiting && m.Phase() != Asking {
 			t.Fatalf("after the handoff of cell %d: outcome %v, phase %v", cell, fx.Outcome, m.Phase())
@@ -87,8 +79,8 @@ func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
 // there. But another slot is not part of the hold, and the release must leave the queue.
 func TestALateHandoffOfAnotherSlotIsNotPartOfTheHold(t *testing.T) {
 	for slot, do := range map[int32]Do{0: Release, 1: ReleaseAndLeave} {
-		m, asked := newSemaphore(3, 3, false)
-		refusedBy(m, asked)
+		m := newSemaphore(3, 3, false)
+		refused(m, int32(len(m.Cells)))
 		plays(m, handedSlot(0, 0), handedSlot(1, 0))
 		control(t, m, Holding)
 		want(t, plays(m, handedSlot(2, slot), unlock), 2, do)
@@ -97,19 +89,19 @@ func TestALateHandoffOfAnotherSlotIsNotPartOfTheHold(t *testing.T) {
 
 // A cell that granted another slot is moved to that of the hold, and does not count before.
 func TestACellWithAnotherSlotIsMoved(t *testing.T) {
-	m, asked := newSemaphore(5, 3, false)
+	m := newSemaphore(5, 3, false)
 	moved := func(fx *Effects, cell int32) {
 		t.Helper()
 		if !slices.ContainsFunc(fx.Calls, func(c Call) bool { return c.Do == Restore && c.Cell == cell && c.Slot == 2 }) {
 			t.Errorf("cell %d is not moved to slot 2: %+v", cell, fx.Calls)
 		}
 	}
-	fx := grantsSlots(m, at(0), asked, 2, 1, 2, 2)
+	fx := grantsSlots(m, 2, 1, 2, 2)
 	if fx.Outcome != Acquired || m.Slot() != 2 {
 		t.Fatalf("outcome %v, slot %d", fx.Outcome, m.Slot())
 	}
 	moved(fx, 1)
-	moved(plays(m, replied(asked[4], grantOf(0))), 4)
+	moved(plays(m, answer(Acquire, 4, grantOf(0))), 4)
 	for _, c := range m.Step(at(time.Second), extend).Calls {
 		if c.Do == Renew && c.Slot != 2 {
 			t.Errorf("cell %d renews slot %d", c.Cell, c.Slot)
@@ -119,8 +111,8 @@ func TestACellWithAnotherSlotIsMoved(t *testing.T) {
 
 // The next attempt asks for the slot that most cells granted; in a tie, for that of the first cell.
 func TestTheNextAttemptAsksForOneSlot(t *testing.T) {
-	m, asked := newSemaphore(3, 9, true)
-	for _, c := range callsOf(grantsSlots(m, at(0), asked, 7, 3, 5)) {
+	m := newSemaphore(3, 9, true)
+	for _, c := range callsOf(grantsSlots(m, 7, 3, 5)) {
 		plays(m, replied(c, Reply{}))
 	}
 	wantSlot(t, m.Step(at(5*time.Millisecond), Event{Kind: Tick}).Calls, 3, 7)
@@ -143,14 +135,15 @@ func TestACalledWaiterAsksForTheSlotThatWasReleased(t *testing.T) {
 		{"one that does not exist, by most", []int32{9, 5, 9}, 5},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
-			m, asked := newSemaphore(5, 9, false)
+			m := newSemaphore(5, 9, false)
+			asked := callsOf(&m.fx)
 			want := tt.want
 			if want < 0 {
 				want = asked[0].Slot
 			} else if want == asked[0].Slot {
 				t.Fatal("control: it would ask for that slot anyway")
 			}
-			refusedBy(m, asked)
+			refused(m, int32(len(m.Cells)))
 			var again []Call
 			for cell, slot := range tt.named {
 				again = callsOf(plays(m, Event{Kind: TurnForSlot, Cell: int32(cell), Slot: slot}))
@@ -163,9 +156,9 @@ func TestACalledWaiterAsksForTheSlotThatWasReleased(t *testing.T) {
 // A caller that meets others at free slots asks at once for the slot that most cells named, and no
 // other. It also sends the slot from which a cell searches for another one.
 func TestACallerThatFindsItsSlotTakenAsksForAnotherOne(t *testing.T) {
-	for what, meet := range map[string]func(m *Machine, asked []Call) (again []Call){
-		"granted different ones": func(m *Machine, asked []Call) (again []Call) {
-			for i, c := range callsOf(grantsSlots(m, at(0), asked, 7, 3, 5)) {
+	for what, meet := range map[string]func(m *Machine) (again []Call){
+		"granted different ones": func(m *Machine) (again []Call) {
+			for i, c := range callsOf(grantsSlots(m, 7, 3, 5)) {
 				if c.Do != Yield || c.Other < 1 || c.Other > 9 {
 					t.Errorf("%+v, want a Yield that asks for a free slot", c)
 				}
@@ -173,19 +166,20 @@ func TestACallerThatFindsItsSlotTakenAsksForAnotherOne(t *testing.T) {
 			}
 			return again
 		},
-		"refused": func(m *Machine, asked []Call) (again []Call) {
+		"refused": func(m *Machine) (again []Call) {
 			elsewhere := Reply{Elsewhere: true, Holder: "a:1.1", Slot: 4}
-			return callsOf(plays(m, replied(asked[0], elsewhere), replied(asked[1], elsewhere))) // two refusals decide
+			return callsOf(plays(m, answer(Acquire, 0, elsewhere), answer(Acquire, 1, elsewhere))) // two refusals decide
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			m, asked := newSemaphore(3, 9, false)
+			m := newSemaphore(3, 9, false)
+			asked := callsOf(&m.fx)
 			for _, c := range asked {
 				if c.Other != 0 {
 					t.Errorf("the first attempt takes no other slot at cell %d", c.Cell)
 				}
 			}
-			again := meet(m, asked)
+			again := meet(m)
 			wantSlot(t, again, 3, 4)
 			for _, c := range again {
 				if c.Other != again[0].Other || c.Other < 1 || c.Other > 9 {
@@ -198,9 +192,9 @@ func TestACallerThatFindsItsSlotTakenAsksForAnotherOne(t *testing.T) {
 
 // A TryLock does not end while another slot is free.
 func TestATryLockAsksForAnotherSlot(t *testing.T) {
-	m, asked := newSemaphore(3, 9, true)
-	for _, c := range asked {
-		plays(m, replied(c, Reply{Elsewhere: true, Holder: "a:1.1", Slot: 4}))
+	m := newSemaphore(3, 9, true)
+	for cell := range int32(3) {
+		plays(m, answer(Acquire, cell, Reply{Elsewhere: true, Holder: "a:1.1", Slot: 4}))
 	}
 	wantSlot(t, m.Step(at(5*time.Millisecond), Event{Kind: Tick}).Calls, 3, 4)
 }
@@ -208,9 +202,8 @@ func TestATryLockAsksForAnotherSlot(t *testing.T) {
 // If others have the slot of a holder at some cells, it renews early, to get the slot there.
 func TestAContestedSlotIsRenewedEarly(t *testing.T) {
 	for contested, want := range map[bool]time.Duration{false: time.Second, true: renewHanded} {
-		m, asked := newSemaphore(3, 9, false)
-		plays(m, replied(asked[0], Reply{Elsewhere: contested, TTL: time.Second, Holder: "a:1.1", Slot: 4}))
-		grantsSlots(m, at(0), asked[1:], 2, 2)
+		m := newSemaphore(3, 9, false)
+		plays(m, answer(Acquire, 0, Reply{Elsewhere: contested, TTL: time.Second, Holder: "a:1.1", Slot: 4}), answer(Acquire, 1, grantOf(2)), answer(Acquire, 2, grantOf(2)))
 		control(t, m, Holding)
 		if wake := m.Wake() - at(0).Mono; wake < want || contested && wake > want {
 			t.Errorf("contested %v: the first renewal is after %v, want %v", contested, wake, want)
@@ -220,10 +213,10 @@ func TestAContestedSlotIsRenewedEarly(t *testing.T) {
 
 // A late grant of another slot does not raise the token.
 func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
-	m, asked := newSemaphore(5, 3, false)
+	m := newSemaphore(5, 3, false)
 	var fx *Effects
 	for i, r := range []Reply{{OK: true, Token: 7, Slot: 1}, {OK: true, Token: 99}, {OK: true, Token: 8, Slot: 1}, {OK: true, Token: 8, Slot: 1}} {
-		fx = plays(m, replied(asked[i], r))
+		fx = plays(m, answer(Acquire, int32(i), r))
 	}
 	if got := cellsOf(fx.Calls, Raise); m.Token() != 8 || !slices.Equal(got, []int32{0}) {
 		t.Errorf("token %d, raised at %v: want 8, raised at the first cell", m.Token(), got)
@@ -232,45 +225,45 @@ func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 
 // mixed grants different slots at the first three cells. It returns how long the machine then waits
 // for the other cells, 0 for until the NodeTimeout.
-func mixed(t *testing.T, m *Machine, now Time, asked []Call) time.Duration {
+func mixed(t *testing.T, m *Machine, now Time) time.Duration {
 	t.Helper()
 	for slot := range int32(3) {
 		if m.Wake() != m.lastTry() {
 			t.Errorf("it stops waiting at %v, before a quorum has answered", m.Wake())
 		}
-		m.Step(now, replied(asked[slot], grantOf(slot)))
+		m.Step(now, reply(Acquire, slot, m.attempt, grantOf(slot)))
 	}
 	return max(m.Wake()-now.Mono, 0)
 }
 
-// abandonAttempt plays the end of an attempt. It returns the time and the calls of the next one.
-func abandonAttempt(m *Machine) (now Time, asked []Call) {
-	now = Time{m.Wake(), m.Wake()}
+// abandonAttempt plays the end of an attempt. It returns the time of the next one.
+func abandonAttempt(m *Machine) (now Time) {
+	now, attempt := Time{m.Wake(), m.Wake()}, m.attempt
 	for _, y := range sends(m, now, Event{Kind: Tick}) {
 		if y.Do == Yield {
-			asked = append(asked, sends(m, now, replied(y, Reply{First: true}))...)
+			m.Step(now, replied(y, Reply{First: true}))
 		}
 	}
-	if len(asked) == 0 {
+	if m.attempt == attempt {
 		now = Time{m.Wake(), m.Wake()}
-		asked = sends(m, now, Event{Kind: Tick})
+		m.Step(now, Event{Kind: Tick})
 	}
-	return now, asked
+	return now
 }
 
 // Contenders that were granted different slots do not wait for silent nodes. A TryLock does from
 // its second attempt on: leftovers of the dead also make slots differ, and then slow nodes count.
 func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 	for _, tries := range []bool{false, true} {
-		m, asked := newSemaphore(5, 3, tries)
+		m := newSemaphore(5, 3, tries)
 		now := at(0)
 		for attempt := 1; attempt <= 2; attempt++ {
-			waits := mixed(t, m, now, asked)
+			waits := mixed(t, m, now)
 			if want := tries && attempt > 1; m.Phase() != Asking || (waits == 0 || waits >= time.Second) != want {
 				t.Fatalf("TryLock %v, attempt %d: phase %v, waits for %v; waits for the others: want %v", tries, attempt, m.Phase(), waits, want)
 			}
 			if attempt == 1 {
-				now, asked = abandonAttempt(m)
+				now = abandonAttempt(m)
 			}
 		}
 	}
@@ -278,20 +271,18 @@ func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 
 // Nor does a caller that was refused before wait for slow nodes, unless its slots keep differing.
 func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
-	m, asked := newSemaphore(5, 3, false)
+	m := newSemaphore(5, 3, false)
 	m.trip = slowMinority
-	refusedBy(m, asked)
-	for cell := range int32(3) {
-		asked = callsOf(plays(m, Event{Kind: Turn, Cell: cell}))
-	}
+	refused(m, int32(len(m.Cells)))
+	plays(m, Event{Kind: Turn, Cell: 0}, Event{Kind: Turn, Cell: 1}, Event{Kind: Turn, Cell: 2})
 	now := at(0)
 	for attempt := 1; attempt <= 4; attempt++ {
-		if waits := mixed(t, m, now, asked); waits != 3*grace {
+		if waits := mixed(t, m, now); waits != 3*grace {
 			t.Fatalf("attempt %d waits for %v, want three round trips to the nearest quorum, or %v", attempt, waits, 3*grace)
 		}
-		now, asked = abandonAttempt(m)
+		now = abandonAttempt(m)
 	}
-	if waits := mixed(t, m, now, asked); waits < 3*slowMinority(4) {
+	if waits := mixed(t, m, now); waits < 3*slowMinority(4) {
 		t.Errorf("after that it waits for %v, want three round trips to the slow nodes", waits)
 	}
 }
@@ -301,15 +292,15 @@ func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
 func TestMixedSlotsWaitForSlowNodesIfNobodyContends(t *testing.T) {
 	const want = 300 * time.Millisecond // three round trips to the slow nodes
 	for _, tries := range []bool{false, true} {
-		m, asked := newSemaphore(5, 3, tries)
+		m := newSemaphore(5, 3, tries)
 		m.trip = slowMinority
-		if waits := mixed(t, m, at(0), asked); waits != want {
+		if waits := mixed(t, m, at(0)); waits != want {
 			t.Errorf("TryLock %v waits for %v, want %v", tries, waits, want)
 		}
-		m, asked = newSemaphore(5, 3, tries) // the dead have all slots of one node
+		m = newSemaphore(5, 3, tries) // the dead have all slots of one node
 		m.trip = slowMinority
-		plays(m, replied(asked[2], heldByOther))
-		grantsSlots(m, at(0), asked, 0, 1)
+		plays(m, answer(Acquire, 2, heldByOther))
+		grantsSlots(m, 0, 1)
 		if waits := m.Wake() - at(0).Mono; waits != want {
 			t.Errorf("TryLock %v that was refused waits for %v, want %v", tries, waits, want)
 		}
