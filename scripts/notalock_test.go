@@ -141,9 +141,8 @@ func namesTheNode(s *server, err error) error {
 // lock's.
 func TestAKeyBesideTheLockThatIsOfAnotherTypeIsNamed(t *testing.T) {
 	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: heir(3, lent)}
-	for key, names := range map[string][]string{
-		wire.TokenKey("x"): {wire.TokenKey("x")}, wire.QueueKey("x"): {"quorumlock_queue", "quorumlock_waiters"}, wire.EntriesKey("x"): {"quorumlock_queue", "quorumlock_waiters"},
-	} {
+	queue := []string{"quorumlock_queue", "quorumlock_waiters"}
+	for key, names := range map[string][]string{wire.TokenKey("x"): {wire.TokenKey("x")}, wire.QueueKey("x"): queue, wire.EntriesKey("x"): queue} {
 		for call, tt := range map[string]struct {
 			wire.Call
 			read parser

@@ -38,7 +38,8 @@ func TestTheLastOfTheseAnswersAsksTheThirdCellFor(t *testing.T) {
 		phase  Phase
 	}{
 		{"after its successor has the lock, an attempt's own owner gets a grant", start(2, 3),
-			[]Event{answer(Acquire, 0, heldByOther), handed(0, 1, 9), answer(Acquire, 1, heldByOther), handed(1, 1, 9), answer(Acquire, 2, grant)}, ReleaseAndLeave, Holding},
+			[]Event{answer(Acquire, 0, heldByOther), handed(0, 1, 9), answer(Acquire, 1, heldByOther), handed(1, 1, 9),
+				answer(Acquire, 2, grant)}, ReleaseAndLeave, Holding},
 		{"a cell that turns out to share the server of another one has queued the waiter", holding(0, 1),
 			[]Event{unlock, answer(Acquire, 2, Reply{Ours: true})}, Leave, Releasing},
 		{"a cell that refused the attempt has the key from a Restore before its answer comes, and queues the waiter", holding(0, 1),
@@ -60,7 +61,8 @@ func TestTheLastOfTheseAnswersAsksTheThirdCellFor(t *testing.T) {
 		{"and may have queued the waiter", again(t, nil),
 			[]Event{reply(Acquire, 2, 1, lost), reply(Acquire, 2, 2, grant), reply(Acquire, 0, 2, grant)}, Leave, Holding},
 		{"its answer to the first attempt was lost, and the successor of the second holds", again(t, &lost),
-			[]Event{answer(Yield, 2, Reply{}), reply(Acquire, 2, 2, heldByOther), reply(Acquire, 0, 2, heldByOther), reply(Acquire, 1, 2, heldByOther), handed(0, 2, 9), handed(1, 2, 9)}, Leave, Holding},
+			[]Event{answer(Yield, 2, Reply{}), reply(Acquire, 2, 2, heldByOther), reply(Acquire, 0, 2, heldByOther), reply(Acquire, 1, 2, heldByOther),
+				handed(0, 2, 9), handed(1, 2, 9)}, Leave, Holding},
 		{"a Yield was answered, and the call gives up", again(t, &lost),
 			[]Event{answer(Yield, 2, Reply{}), reply(Acquire, 2, 2, heldByOther), cancel}, Leave, Over},
 		{"a Yield without an answer may run after the next attempt, whose possible grant is released", again(t, &lost),
@@ -97,7 +99,8 @@ func TestALateGrantAfterADowngradeIsShared(t *testing.T) {
 // A Yield that is answered in Waiting shows that the lock is free there.
 func TestALateYieldTellsOfAFreeLock(t *testing.T) {
 	m := start(2, 3)
-	plays(m, answer(Acquire, 0, lost), answer(Acquire, 1, lost), answer(Acquire, 2, heldByOther), answer(Yield, 0, Reply{First: true}), answer(Yield, 1, Reply{First: true}))
+	plays(m, answer(Acquire, 0, lost), answer(Acquire, 1, lost), answer(Acquire, 2, heldByOther))
+	plays(m, answer(Yield, 0, Reply{First: true}), answer(Yield, 1, Reply{First: true}))
 	if got, want := m.Wake(), at(grace).Mono; m.Phase() != Waiting || got != want {
 		t.Errorf("phase %d until %v, want it to wait until %v", m.Phase(), got, want)
 	}

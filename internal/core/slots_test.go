@@ -203,7 +203,8 @@ func TestATryLockAsksForAnotherSlot(t *testing.T) {
 func TestAContestedSlotIsRenewedEarly(t *testing.T) {
 	for contested, want := range map[bool]time.Duration{false: time.Second, true: renewHanded} {
 		m := newSemaphore(3, 9, false)
-		plays(m, answer(Acquire, 0, Reply{Elsewhere: contested, TTL: time.Second, Holder: "a:1.1", Slot: 4}), answer(Acquire, 1, grantOf(2)), answer(Acquire, 2, grantOf(2)))
+		plays(m, answer(Acquire, 0, Reply{Elsewhere: contested, TTL: time.Second, Holder: "a:1.1", Slot: 4}))
+		plays(m, answer(Acquire, 1, grantOf(2)), answer(Acquire, 2, grantOf(2)))
 		control(t, m, Holding)
 		if wake := m.Wake() - at(0).Mono; wake < want || contested && wake > want {
 			t.Errorf("contested %v: the first renewal is after %v, want %v", contested, wake, want)
