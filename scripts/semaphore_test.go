@@ -105,6 +105,30 @@ func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	s.checkHeard(handoff("carol:5", 1, "102@1"))
 }
 
+// A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays
+// as it is.
+func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
+	for name, call := range map[string]wire.Call{
+		"release": wire.ReleaseAndLeave("x", "w:9.1", "w:9", true).At(7),
+		"leave":   wire.Leave("x", "w:9", true),
+		"yield":   wire.Yield("x", "w:9.1", wire.Entry{Waiter: "w:9", Ticket: 1, TTL: life, Successor: heir(1, lent)}).At(7),
+		"raise":   wire.Raise("x", "w:9.1", ttl, 100, 150).At(7),
+		"force":   wire.ForceRelease("x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := gather(t)
+			s.grant("x", "holder:1", 1, 100)
+			s.stand("alice:1", 100)
+			s.stand("bob:1", 200)
+			s.release("x", "holder:1", 1) // it is free, and alice was called
+			s.checkHeard("turn alice:1 x")
+			s.send(call.OfSemaphore(2, 0))
+			s.checkQueue("alice:1", "bob:1")
+			s.checkHeard()
+		})
+	}
+}
+
 // Inspect changes nothing, so that a user who may only read can use it. Holds that are over are not
 // shown. A mutex of the name of a semaphore says what it is, even if nobody has that.
 func TestInspectOfASemaphoreChangesNothing(t *testing.T) {

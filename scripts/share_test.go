@@ -41,6 +41,16 @@ func TestTheNextAttemptOfAReaderTakesOverWhatWasHandedToIt(t *testing.T) {
 	s.checkQueue("alice:1")
 }
 
+// A reader of many that gives up names its last attempt, so that the node need not look for it.
+func TestAReaderThatGivesUpLeavesWhatItWasHanded(t *testing.T) {
+	s := gather(t)
+	s.grant("x", "holder:1", 1, 100)
+	s.reads("bob:1.7", reader("bob:1", 100, 1))
+	s.release("x", "holder:1", 1)
+	s.do(wire.Leave("x", "bob:1", true).Through(3, 7))
+	s.checkHold("x", "", "")
+}
+
 // Two addresses may lead to one server. It counts once, whoever else shares the lock there.
 func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 	s := start(t)
