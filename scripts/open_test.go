@@ -73,6 +73,46 @@ func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
 	}
 }
 
+// Whoever waits for a fair lock of Redisson's listens to a channel of its own.
+func TestWhateverFreesALockTellsThoseNextAtAFairLock(t *testing.T) {
+	const mine, next, successor quorumlock.Owner = "billing~5:3.1", "billing~5:3", "billing~5:3/1.0"
+	called := wire.Entry{Waiter: next, Ticket: 5, TTL: life}
+	heirs := called
+	heirs.Successor = heir(1, lent)
+	hold, release := wire.Acquire("x", alice, ttl, 1, 100), wire.Release("x", alice, 1)
+	for name, tt := range map[string]struct {
+		takes, frees wire.Call
+		waits        *wire.Entry
+	}{
+		"a release":                             {hold, release, nil},
+		"the release of a share":                {hold.Shared(), release, nil},
+		"a release, and a leave":                {wire.Acquire("x", mine, ttl, 1, 100), wire.ReleaseAndLeave("x", mine, next, false), nil},
+		"a yield":                               {wire.Acquire("x", mine, ttl, 1, 100), wire.Yield("x", mine, heirs), nil},
+		"a leave, of a successor":               {wire.Acquire("x", successor, ttl, 1, 100), wire.Leave("x", next, true), nil},
+		"a forced release":                      {hold, wire.ForceRelease("x"), nil},
+		"a window":                              {hold, release.Open(2*time.Millisecond, place), nil},
+		"a release to the last":                 {hold, release.Open(0, place), &heirs},
+		"a release for a waiter that is called": {hold, release, &called},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			var heard []channel
+			for _, thread := range []string{thread, "second", "third"} {
+				_, _ = s.data.Push(wire.FairQueueKey("x"), thread)
+				heard = append(heard, s.listenTo(wire.UnlockChannel("x")+":"+thread))
+			}
+			s.do(tt.takes)
+			if tt.waits != nil {
+				s.queue(*tt.waits)
+			}
+			s.do(tt.frees)
+			heard[0].check("0") // it may be dead
+			heard[1].check("0")
+			heard[2].check()
+		})
+	}
+}
+
 // Other calls are not opened: those of semaphores and shares, yields, and releases of one entry of
 // several.
 func TestOnlyAWholeHoldIsReleasedOpen(t *testing.T) {

@@ -41,6 +41,9 @@ func TestANodeGivesEachSlotToOneOwner(t *testing.T) {
 			t.Errorf("attempt %d: %+v, want %+v", i+1, a, want)
 		}
 	}
+	if slots, err := s.data.SortedSet(wire.SlotsKey("x")); err != nil || slots["w:1.1.7"] != 1 || slots["w:2.1.7"] != 0 {
+		t.Errorf("the slots are %v, %v", slots, err)
+	}
 }
 
 // A waiter that takes no other slot is told a free one: the first from the one on that it names. A

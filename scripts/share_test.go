@@ -69,6 +69,34 @@ func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 	}
 }
 
+// A yield through a server's other address queues a waiter again, though its successor already
+// shares the lock there. If the lock were handed to it once more, one server would count twice.
+func TestAServerWithTwoAddressesHandsOverOneShare(t *testing.T) {
+	s := gather(t)
+	again := reader("bob:1", 100, 1)
+	again.Successor.Cell = 8
+	yields := func(want bool) {
+		t.Helper()
+		s.share("carol:1", ttl)
+		s.do(wire.Yield("x", "bob:1.8", again).Shared().Among(6, 8))
+		s.checkQueue("bob:1")
+		s.release("x", "carol:1", 1)
+		if got := s.data.HGet("x", "bob:1/1.8") != ""; got != want {
+			t.Errorf("the waiter shares the lock as another cell: %v, want %v", got, want)
+		}
+	}
+	s.grant("x", "holder:1", 1, 100)
+	s.acquired(wire.AcquireInTurn("x", "bob:1.7", ttl, 0, reader("bob:1", 100, 1)).Shared().Among(6, 8))
+	s.release("x", "holder:1", 1)
+	if s.data.HGet("x", "bob:1/1.7") == "" {
+		t.Fatal("the waiter was not handed its share")
+	}
+	yields(false)
+	s.checkQueue()
+	s.wait(lent + 2*time.Millisecond) // the first share is over
+	yields(true)
+}
+
 // Waiters that want to share the lock and wait for other locks, too, may have no use for a share
 // yet. So only the first of them is handed one, and only by an owner that had other locks, too, or
 // had this one for itself. Others are called once.
@@ -138,6 +166,9 @@ func TestTheKeyOfASharedLockEndsWithItsLastShare(t *testing.T) {
 	s.setClock(today)
 	s.share(alice, time.Hour)
 	s.share(bob, ttl)
+	if in := s.inspect("x"); len(in.Readers) != 2 || in.Readers[0].Owner != alice || in.Readers[1].Owner != bob {
+		t.Errorf("%+v, want both readers", in)
+	}
 	s.release("x", alice, 1)
 	if left := s.data.TTL("x"); left > ttl {
 		t.Errorf("the key ends in %v, and the only share in %v", left, ttl)

@@ -131,8 +131,8 @@ func want(t *testing.T, fx *Effects, cell int32, all ...Do) {
 // wantAsking checks that a machine has begun an attempt.
 func wantAsking(t *testing.T, m *Machine, attempt int32) {
 	t.Helper()
-	if m.attempt != attempt || m.Phase() != Asking {
-		t.Errorf("phase %s of attempt %d, want it to ask in attempt %d", phases[m.Phase()], m.attempt, attempt)
+	if n, _ := m.Attempt(); n != attempt || m.Phase() != Asking {
+		t.Errorf("phase %s of attempt %d, want it to ask in attempt %d", phases[m.Phase()], n, attempt)
 	}
 }
 
