@@ -135,6 +135,27 @@ func TestAnUnsureTicketCountsIfItIsNearTheClock(t *testing.T) {
 	}
 }
 
+// A sure ticket counts as it is, even if it is years away: the caller may have waited elsewhere. An
+// unsure one that comes late, from before the client knew better, changes nothing.
+func TestALateUnsureTicketMovesNobody(t *testing.T) {
+	e := wire.Entry{Waiter: "alice:1", Ticket: 300, Unsure: true, TTL: life}
+	for name, late := range map[string]wire.Call{"refresh": wire.AcquireInTurn("x", "hold:alice:1", ttl, 1, e), "yield": wire.Yield("x", "hold:alice:1", e)} {
+		t.Run(name, func(t *testing.T) {
+			s := gather(t)
+			s.grant("x", "holder:1", 1, 1)
+			s.queue(e)
+			s.stand("bob:1", 200)
+			s.checkQueue("bob:1", "alice:1")
+			s.stand("alice:1", 100)
+			s.checkQueue("alice:1", "bob:1")
+			s.do(late)
+			s.checkQueue("alice:1", "bob:1")
+			s.stand("alice:1", 250)
+			s.checkQueue("bob:1", "alice:1")
+		})
+	}
+}
+
 // The client sets its clock right by what a node says when it refuses a waiter.
 func TestARefusalTellsAWaiterTheClock(t *testing.T) {
 	s := gather(t)
