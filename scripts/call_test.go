@@ -15,11 +15,9 @@ const claim = time.Second // in which a waiter that is called must come
 
 // witness sees what is stored of the waiters.
 type witness struct {
-	*crowd
+	*server
 	turn map[string]int // how often a waiter was called since it came last
 }
-
-func (c *crowd) witness() *witness { return &witness{c, make(map[string]int)} }
 
 // stored returns what the node has stored of each waiter.
 func (w *witness) stored() map[string]string {
@@ -53,11 +51,8 @@ func (w *witness) visit(e wire.Entry) wire.Answer {
 	}
 	for _, m := range w.since() {
 		f := strings.Fields(m)
-		if f[0] != "turn" || f[1] == string(e.Waiter) {
-			w.Errorf("%s comes, and %q is told", e.Waiter, m)
-		}
-		if w.turn[f[1]]++; w.turn[f[1]] > 1 {
-			w.Errorf("%s is told its turn %d times", f[1], w.turn[f[1]])
+		if w.turn[f[1]]++; f[0] != "turn" || f[1] == string(e.Waiter) || w.turn[f[1]] > 1 {
+			w.Errorf("%s comes, and %q is told, time %d", e.Waiter, m, w.turn[f[1]])
 		}
 	}
 	return a
@@ -79,9 +74,9 @@ func (w *witness) dead(from, n int, life func(int) time.Duration) {
 	}
 }
 
-// servedAfter lets waiters come when they are called, and returns who is granted the lock first,
-// and after how long.
-func (w *witness) servedAfter(waiters ...wire.Entry) (quorumlock.Owner, time.Duration) {
+// serves lets waiters come when they are called, and checks who is granted the lock first, within
+// two seconds.
+func (w *witness) serves(want quorumlock.Owner, waiters ...wire.Entry) {
 	w.Helper()
 	start := w.now
 	due := make([]time.Time, len(waiters))
@@ -98,72 +93,66 @@ func (w *witness) servedAfter(waiters ...wire.Entry) (quorumlock.Owner, time.Dur
 		if due[next].After(w.now) {
 			w.wait(due[next].Sub(w.now))
 		}
-		a := w.visit(waiters[next])
+		a, after := w.visit(waiters[next]), w.now.Sub(start)
 		if a.Granted {
-			return waiters[next].Waiter, w.now.Sub(start)
+			if got := waiters[next].Waiter; got != want || after > 2*time.Second {
+				w.Errorf("%s has it after %v, want %s", got, after, want)
+			}
+			return
 		}
 		if !a.Free || a.TTL <= 0 || a.TTL > claim {
-			w.Fatalf("after %v: %+v, want a free lock, and to come again within %v", w.now.Sub(start), a, claim)
+			w.Fatalf("after %v: %+v, want a free lock, and to come again within %v", after, a, claim)
 		}
 		due[next] = w.now.Add(a.TTL)
 	}
 	w.Fatal("nobody is served")
-	return "", 0
 }
 
-func TestALockThatExpiredIsPassedOnWithinTwoSecondsHoweverManyAreDead(t *testing.T) {
-	for _, n := range []int{1, 2, 30, 99, 100, 150, 198, 250, 300} {
-		for what, life := range lives {
+// A lock that expired, which calls nobody, is passed on within two seconds, however many are dead.
+// Of living waiters behind the dead, the first is served first.
+func TestTheDeadInAQueueKeepTheLivingOutForTwoSecondsAtMost(t *testing.T) {
+	bob := wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: life}
+	for what, life := range lives {
+		for _, n := range []int{1, 2, 30, 99, 100, 150, 198, 250, 300} {
 			t.Run(fmt.Sprint(n, " dead ", what), func(t *testing.T) {
-				w := gather(t).witness()
+				w := &witness{gather(t), make(map[string]int)}
 				w.grant("x", "holder:1", 1, 1)
 				w.dead(1, n, life)
-				bob := wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: 2 * time.Second}
 				w.queue(bob)
 				w.since()
-				w.data.Del("x") // it expires: nobody is called
-				if who, after := w.servedAfter(bob); who != "bob:1" || after > 2*time.Second {
-					t.Errorf("%s has it after %v", who, after)
-				}
+				w.data.Del("x")
+				w.serves("bob:1", bob)
 			})
 		}
-	}
-}
-
-func TestOfLivingWaitersBehindTheDeadTheFirstIsServedFirst(t *testing.T) {
-	for what, life := range lives {
-		t.Run(what, func(t *testing.T) {
-			w := gather(t).witness()
+		t.Run("three among dead "+what, func(t *testing.T) {
+			w := &witness{gather(t), make(map[string]int)}
+			alice := wire.Entry{Waiter: "alice:1", Ticket: 500, TTL: 2 * time.Second}
+			carol := wire.Entry{Waiter: "carol:1", Ticket: 1001, TTL: 2 * time.Second}
+			bob := bob
+			bob.TTL = 100 * time.Second
 			w.grant("x", "holder:1", 1, 1)
 			w.dead(1, 30, life)
-			alice := wire.Entry{Waiter: "alice:1", Ticket: 500, TTL: 2 * time.Second}
 			w.queue(alice)
 			w.dead(501, 30, life)
-			bob := wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: 100 * time.Second}
-			carol := wire.Entry{Waiter: "carol:1", Ticket: 1001, TTL: 2 * time.Second}
 			w.queue(bob)
 			w.queue(carol)
 			w.since()
 			w.data.Del("x")
-			if who, after := w.servedAfter(carol, bob, alice); who != "alice:1" || after > 2*time.Second {
-				t.Errorf("%s has it after %v", who, after)
-			}
+			w.serves("alice:1", carol, bob, alice)
 			w.data.Del("x")
-			if who, after := w.servedAfter(carol, bob); who != "bob:1" || after > 2*time.Second {
-				t.Errorf("then %s has it after %v", who, after)
-			}
+			w.serves("bob:1", carol, bob)
 		})
 	}
 }
 
 // The first has 650 ms. Then everybody else who is before has its second, at the same time.
 func TestAFirstThatDoesNotComeHasEverybodyBeforeTheAskerCalled(t *testing.T) {
-	w := gather(t).witness()
-	w.grant("x", "holder:1", 1, 1)
+	s := gather(t)
+	s.grant("x", "holder:1", 1, 1)
 	for i, waiter := range []quorumlock.Owner{"dead:1", "alice:1", "alice:2", "bob:1", "carol:1"} {
-		w.queue(wire.Entry{Waiter: waiter, Ticket: int64(i), TTL: 100 * time.Second})
+		s.queue(wire.Entry{Waiter: waiter, Ticket: int64(i), TTL: 100 * time.Second})
 	}
-	w.data.Del("x")
+	s.data.Del("x")
 	bob := wire.Entry{Waiter: "bob:1", Ticket: 3, TTL: 2 * time.Second}
 	for _, tt := range []struct {
 		wait time.Duration
@@ -176,59 +165,19 @@ func TestAFirstThatDoesNotComeHasEverybodyBeforeTheAskerCalled(t *testing.T) {
 		{time.Millisecond, claim, []string{"turn alice:1 x", "turn alice:2 x"}},
 		{500 * time.Millisecond, 150 * time.Millisecond, nil}, // when the new first is late
 	} {
-		w.wait(tt.wait)
-		if a := w.queue(bob); a.Granted || !a.Free || a.TTL != tt.ttl {
+		s.wait(tt.wait)
+		if a := s.queue(bob); a.Granted || !a.Free || a.TTL != tt.ttl {
 			t.Errorf("after %v more: %+v, want to come again in %v", tt.wait, a, tt.ttl)
 		}
-		w.checkHeard(tt.told...)
+		s.checkHeard(tt.told...)
 	}
-	w.wait(499 * time.Millisecond)
-	if a := w.queue(wire.Entry{Waiter: "alice:2", Ticket: 2, TTL: life}); a.Granted || a.Holder != "alice:1" {
+	s.wait(499 * time.Millisecond)
+	if a := s.queue(wire.Entry{Waiter: "alice:2", Ticket: 2, TTL: life}); a.Granted || a.Holder != "alice:1" {
 		t.Errorf("the third: %+v, want the second to have its time", a)
 	}
-	w.wait(time.Millisecond)
-	if a := w.queue(bob); a.Granted || a.Holder != "alice:2" {
+	s.wait(time.Millisecond)
+	if a := s.queue(bob); a.Granted || a.Holder != "alice:2" {
 		t.Errorf("behind one that came: %+v", a)
 	}
-	w.checkQueue("alice:2", "bob:1", "carol:1")
-}
-
-func TestALeaveTellsTheNewFirstThatItIsNext(t *testing.T) {
-	seldom, often := 100*time.Second, life
-	leave := wire.Leave("x", "alice:1", true)
-	for _, tt := range []struct {
-		name   string
-		second time.Duration // the TTL of bob's entry
-		leave  wire.Call
-		free   bool
-		told   []string
-	}{
-		{"it refreshes seldom", seldom, leave, false, []string{"next bob:1 x"}},
-		{"it refreshes seldom, and nothing is taken back", seldom, wire.Leave("x", "alice:1", false), false, []string{"next bob:1 x"}},
-		{"it refreshes often", often, leave, false, nil},
-		{"the last one leaves", seldom, wire.Leave("x", "carol:1", true), false, nil},
-		{"the second leaves", seldom, wire.Leave("x", "bob:1", true), false, nil},
-		{"nobody leaves", seldom, wire.Leave("x", "dead:7", true), false, nil},
-		{"the lock is free", seldom, leave, true, []string{"turn bob:1 x"}},
-		{"it releases, too", seldom, wire.ReleaseAndLeave("x", "late:1", "alice:1", true), false, []string{"next bob:1 x"}},
-		{"it releases, too, and nothing is taken back", seldom, wire.ReleaseAndLeave("x", "late:1", "alice:1", false), false, []string{"next bob:1 x"}},
-		{"it releases, and the next refreshes often", often, wire.ReleaseAndLeave("x", "late:1", "alice:1", true), false, nil},
-		{"the second releases", seldom, wire.ReleaseAndLeave("x", "late:1", "bob:1", true), false, nil},
-		{"it releases the lock", seldom, wire.ReleaseAndLeave("x", "holder:1", "alice:1", true), false, []string{"turn bob:1 x"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := gather(t)
-			c.grant("x", "holder:1", 1, 1)
-			c.queue(wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: seldom})
-			c.queue(wire.Entry{Waiter: "bob:1", Ticket: 2, TTL: tt.second})
-			c.queue(wire.Entry{Waiter: "carol:1", Ticket: 3, TTL: often})
-			if tt.free {
-				c.data.Del("x")
-			}
-			if r := c.send(tt.leave); r.Err != nil {
-				t.Fatal(r.Err)
-			}
-			c.checkHeard(tt.told...)
-		})
-	}
+	s.checkQueue("alice:2", "bob:1", "carol:1")
 }

@@ -11,23 +11,11 @@ import (
 
 func TestTheBaseOfAnOwnerIsWithoutItsCell(t *testing.T) {
 	for _, tt := range []struct{ owner, base quorumlock.Owner }{
-		{"", ""},
-		{"c:1", "c:1"},
-		{"c:1.0", "c:1.0"},
-		{"c:1.1.0", "c:1.1"},
-		{"c:1.3.12", "c:1.3"},
-		{"w:7/3", "w:7/3"},
-		{"w:7/3.2", "w:7/3"},
-		{"c:1.", "c:1."},
-		{"c:1.x", "c:1.x"},
-		{"c:1.2x", "c:1.2x"},
-		{"10.0.0.1:6", "10.0.0.1:6"},
-		{"10.0.0.1:6.2.4", "10.0.0.1:6.2"},
-		{thread, thread},
-		{thread + ".3.1", thread + ".3"},
-		{"web-3~" + thread + "/4.3", "web-3~" + thread + "/4"},
-		{"12", "12"},
-		{".", "."},
+		{"", ""}, {"12", "12"}, {".", "."}, {"c:1", "c:1"}, {"c:1.0", "c:1.0"}, {"c:1.", "c:1."}, {"c:1.x", "c:1.x"}, {"c:1.2x", "c:1.2x"},
+		{"c:1.1.0", "c:1.1"}, {"c:1.3.12", "c:1.3"},
+		{"w:7/3", "w:7/3"}, {"w:7/3.2", "w:7/3"},
+		{"10.0.0.1:6", "10.0.0.1:6"}, {"10.0.0.1:6.2.4", "10.0.0.1:6.2"},
+		{thread, thread}, {thread + ".3.1", thread + ".3"}, {"web-3~" + thread + "/4.3", "web-3~" + thread + "/4"},
 	} {
 		if got := wire.Base(tt.owner); got != tt.base {
 			t.Errorf("Base(%q) = %q, want %q", tt.owner, got, tt.base)
@@ -36,17 +24,14 @@ func TestTheBaseOfAnOwnerIsWithoutItsCell(t *testing.T) {
 }
 
 func TestAnOwnerOfACellIsOfItsBase(t *testing.T) {
+	seen := make(map[quorumlock.Owner]bool)
 	for _, owner := range []quorumlock.Owner{wire.OwnerOf("c:1", 1), wire.OwnerOf("10.0.0.1:6", 12), wire.OwnerOf(thread, 3), wire.SuccessorOf("w:7", 3)} {
-		seen := make(map[quorumlock.Owner]bool)
 		for _, cell := range []int{0, 1, 9, 10, 255} {
 			o := wire.OfCell(owner, cell)
-			if seen[o] {
-				t.Errorf("two cells of %s have the owner %s", owner, o)
+			if got := wire.Base(o); seen[o] || got != owner || wire.Base(got) != owner {
+				t.Errorf("%q, seen %v: its base is %q, and the base of that is %q, want %q", o, seen[o], got, wire.Base(got), owner)
 			}
 			seen[o] = true
-			if got := wire.Base(o); got != owner || wire.Base(got) != owner {
-				t.Errorf("Base(%q) = %q, and its base is %q, want %q", o, got, wire.Base(got), owner)
-			}
 		}
 	}
 	if got := wire.OfCell(wire.SuccessorOf("w:7", 3), 2); got != "w:7/3.2" {
@@ -58,16 +43,13 @@ func TestAnOwnerOfACellIsOfItsBase(t *testing.T) {
 func TestTwoCellsOfOneServerDoNotBothGrant(t *testing.T) {
 	s := start(t)
 	s.grant("x", wire.OfCell("c:1", 0), 1, 100)
-	a := s.acquire("x", wire.OfCell("c:1", 1), 1, 100)
-	if a.Granted || a.Holder != "c:1.0" {
+	if a := s.acquire("x", wire.OfCell("c:1", 1), 1, 100); a.Granted || a.Holder != "c:1.0" {
 		t.Errorf("answer %+v, want a refusal by the other cell", a)
 	}
-	for what, ok := range map[string]bool{
-		"renewed":        s.done(wire.Renew("x", "c:1.1", ttl)),
-		"raised":         s.done(wire.Raise("x", "c:1.1", ttl, 100, 200)),
-		"renewed by all": s.done(wire.Renew("x", "c:1", ttl)),
+	for what, call := range map[string]wire.Call{
+		"renewed": wire.Renew("x", "c:1.1", ttl), "raised": wire.Raise("x", "c:1.1", ttl, 100, 200), "renewed by all": wire.Renew("x", "c:1", ttl),
 	} {
-		if ok {
+		if s.done(call) {
 			t.Errorf("%s by another cell", what)
 		}
 	}
@@ -78,22 +60,25 @@ func TestTwoCellsOfOneServerDoNotBothGrant(t *testing.T) {
 }
 
 func TestInspectShowsForHowManyCallersAnEntryStands(t *testing.T) {
-	c := gather(t)
-	c.grant("x", wire.OfCell("c:1.1", 2), 1, 100)
-	successor := wire.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}
-	c.queue(wire.Entry{Waiter: "alice:1", Ticket: 1_700_000_000_000_001, TTL: life, Callers: 256, Successor: successor})
-	c.queue(wire.Entry{Waiter: "bob:1", Ticket: 1_700_000_000_000_002, TTL: life})
-	c.queue(wire.Entry{Waiter: "bob:2", Ticket: 1_700_000_000_000_003, TTL: life, Callers: 3})
-	c.queue(wire.Entry{Waiter: "carol:1", Ticket: 1_700_000_000_000_004, TTL: life, Callers: 9})
-	c.queue(wire.Entry{Waiter: "carol:2", Ticket: 1_700_000_000_000_005, TTL: life, Callers: -1})
-	c.data.HDel(wire.EntriesKey("x"), "carol:1") // evicted
+	s := gather(t)
+	s.grant("x", wire.OfCell("c:1.1", 2), 1, 100)
+	const ticket = 1_700_000_000_000_001
+	ids := []quorumlock.Owner{"alice:1", "bob:1", "bob:2", "carol:1", "carol:2"}
+	for i, callers := range []int{256, 0, 3, 9, -1} {
+		e := wire.Entry{Waiter: ids[i], Ticket: ticket + int64(i), TTL: life, Callers: callers}
+		if i == 0 {
+			e.Successor = heir(2, lent)
+		}
+		s.queue(e)
+	}
+	s.data.HDel(wire.EntriesKey("x"), "carol:1") // evicted
 	check := func(owner quorumlock.Owner, hold int, left time.Duration, callers ...int) {
 		t.Helper()
 		want := quorumlock.State{Owner: owner, HoldCount: hold, TTL: left, Token: 100, Waiting: 5}
-		for i, id := range []quorumlock.Owner{"alice:1", "bob:1", "bob:2", "carol:1", "carol:2"}[:len(callers)] {
-			want.Queue = append(want.Queue, quorumlock.Waiter{Owner: id, Since: time.UnixMicro(1_700_000_000_000_001 + int64(i)), Callers: callers[i]})
+		for i, n := range callers {
+			want.Queue = append(want.Queue, quorumlock.Waiter{Owner: ids[i], Since: time.UnixMicro(ticket + int64(i)), Callers: n})
 		}
-		got, err := c.send(wire.Inspect("x", len(callers))).Inspected()
+		got, err := s.send(wire.Inspect("x", len(callers))).Inspected()
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
@@ -101,8 +86,8 @@ func TestInspectShowsForHowManyCallersAnEntryStands(t *testing.T) {
 	check("c:1.1", 1, ttl, 256, 1, 3, 1, 1)
 	check("c:1.1", 1, ttl, 256)
 	check("c:1.1", 1, ttl)
-	c.data.Del("x")
-	c.queue(wire.Entry{Waiter: "bob:2", Ticket: 1_700_000_000_000_003, TTL: life, Callers: 4}) // which calls alice
-	c.checkHeard("turn alice:1 x")
+	s.data.Del("x")
+	s.queue(wire.Entry{Waiter: "bob:2", Ticket: ticket + 2, TTL: life, Callers: 4}) // which calls alice
+	s.checkHeard("turn alice:1 x")
 	check("", 0, 0, 256, 1, 4, 1, 1)
 }

@@ -11,9 +11,8 @@ import (
 // A user without the permission for PEXPIRE gets an error, and leaves no key that would stay for
 // ever.
 func TestWithoutPermissionToExpireNothingIsLeftForEver(t *testing.T) {
-	entry := wire.Entry{Waiter: "bob:1", Ticket: 1, TTL: life, Callers: 1, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
 	hold := wire.Acquire("x", alice, ttl, 1, 100)
-	waits := wire.AcquireInTurn("x", "bob:1.7", ttl, 100, entry)
+	waits := wire.AcquireInTurn("x", "bob:1.7", ttl, 100, reader("bob:1", 1, 1))
 	restore := wire.Restore("x", alice, ttl, 500)
 	release := wire.Release("x", alice, 1)
 	for name, c := range map[string]struct {
@@ -39,11 +38,9 @@ func TestWithoutPermissionToExpireNothingIsLeftForEver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers, nodes := locktest.Nodes(t, 1)
-			s := &server{t, nodes[0], servers[0].Redis}
+			s := &server{T: t, node: nodes[0], data: servers[0].Redis}
 			for _, call := range c.allowed {
-				if err := s.send(call).Err; err != nil {
-					t.Fatal(err)
-				}
+				s.do(call)
 			}
 			servers[0].Deny("pexpire")
 			if err := s.send(c.denied).Err; err == nil {

@@ -45,8 +45,13 @@ func (h host) Restart(keepData bool) {
 	_ = h.node.Client().Ping(h.Context()).Err()
 }
 
-func (h host) acquire(owner quorumlock.Owner) (wire.Answer, error) {
-	return transport.Of(h.node).Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Guarded(quarantine))[0].Acquired()
+// acquired sends an acquire behind the guard.
+func (h host) acquired(c wire.Call) (wire.Answer, error) {
+	return transport.Of(h.node).Send(h.Context(), c.Guarded(quarantine))[0].Acquired()
+}
+
+func (h host) acquire() (wire.Answer, error) {
+	return h.acquired(wire.Acquire("x", alice, ttl, 1, 100))
 }
 
 // isOut checks that the guard keeps everybody out for a quarantine from now on: no moment less, and
@@ -55,7 +60,7 @@ func (h host) acquire(owner quorumlock.Owner) (wire.Answer, error) {
 func (h host) isOut() {
 	h.Helper()
 	for from := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		a, err := h.acquire(alice)
+		a, err := h.acquire()
 		out := time.Since(from)
 		if errors.Is(err, quorumlock.ErrQuarantined) && out <= quarantine+2*time.Second {
 			continue
@@ -71,7 +76,7 @@ func (h host) isOut() {
 // isIn checks that the server grants.
 func (h host) isIn() {
 	h.Helper()
-	if a, err := h.acquire(alice); err != nil || !a.Granted {
+	if a, err := h.acquire(); err != nil || !a.Granted {
 		h.Fatalf("%+v, %v, want a grant", a, err)
 	}
 	transport.Of(h.node).Send(h.Context(), wire.Release("x", alice, 1))
@@ -113,17 +118,16 @@ func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {
 
 func TestQuarantinedServerHasNeitherKeyNorEntryForAnybody(t *testing.T) {
 	t.Parallel()
-	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: time.Second}
 	for mode, c := range map[string]wire.Call{
 		"acquire":         wire.Acquire("x", alice, ttl, 1, 100),
-		"acquire in turn": wire.AcquireInTurn("x", alice, ttl, 100, entry),
+		"acquire in turn": wire.AcquireInTurn("x", alice, ttl, 100, wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: time.Second}),
 		"restore":         wire.Restore("x", alice, ttl, 100),
 		"enter again":     wire.Acquire("x", alice, ttl, 2, 100),
+		"a slot":          wire.Restore("x", alice, ttl, 100).At(7).OfSemaphore(2, 0),
 	} {
 		t.Run(mode, func(t *testing.T) {
 			restarting(t, func(h host) {
-				a, err := transport.Of(h.node).Send(h.Context(), c.Guarded(quarantine))[0].Acquired()
-				if !errors.Is(err, quorumlock.ErrQuarantined) {
+				if a, err := h.acquired(c); !errors.Is(err, quorumlock.ErrQuarantined) {
 					h.Errorf("%+v, %v, want ErrQuarantined", a, err)
 				}
 				if keys := h.Redis.Keys(); len(keys) > 0 {
@@ -174,7 +178,7 @@ func TestGuardThatCannotSeeGrantsNothingAndNamesTheFix(t *testing.T) {
 			restarting(t, func(h host) {
 				time.Sleep(time.Hour)
 				c.spoil(h)
-				if a, err := h.acquire(alice); err == nil || !strings.Contains(err.Error(), c.want) {
+				if a, err := h.acquire(); err == nil || !strings.Contains(err.Error(), c.want) {
 					h.Errorf("%+v, %v, want an error that says %q", a, err, c.want)
 				}
 				if keys := h.Redis.Keys(); len(keys) > 0 {
@@ -195,21 +199,25 @@ func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
 	}
 }
 
-// A server that comes back with old data shows a reader that has gone since. The writer after it is
-// lost. Nobody may share that lock now, and nobody may have it when the old share is over: only a
-// fresh key was not lost.
+// A server that comes back with old data shows a reader, or a holder of a slot, that has gone
+// since. The writer after it is lost. Nobody may share that lock now, and nobody may have it when
+// the old share is over: only a fresh key was not lost.
 func TestAnOldShareOpensNoQuarantinedServer(t *testing.T) {
-	restarting(t, func(h host) {
-		time.Sleep(time.Minute)
-		share := func(owner quorumlock.Owner) (wire.Answer, error) {
-			return transport.Of(h.node).Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Shared().Guarded(quarantine))[0].Acquired()
-		}
-		if a, err := share(alice); err != nil || !a.Granted {
-			t.Fatalf("%+v, %v", a, err)
-		}
-		h.Restart(true) // from a snapshot: alice has left since, and somebody else holds at a quorum with this server
-		if a, err := share(bob); !errors.Is(err, quorumlock.ErrQuarantined) {
-			t.Errorf("a reader in the quarantine: %+v, %v, want ErrQuarantined", a, err)
-		}
-	})
+	for what, ask := range map[string]func(quorumlock.Owner) wire.Call{
+		"a share": func(o quorumlock.Owner) wire.Call { return wire.Acquire("x", o, ttl, 1, 100).Shared() },
+		"a slot":  func(o quorumlock.Owner) wire.Call { return slotted(o, 1, 2, 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			restarting(t, func(h host) {
+				time.Sleep(time.Minute)
+				if a, err := h.acquired(ask(alice)); err != nil || !a.Granted {
+					t.Fatalf("%+v, %v", a, err)
+				}
+				h.Restart(true) // from a snapshot: alice has left since, and somebody else holds at a quorum with this server
+				if a, err := h.acquired(ask(bob)); !errors.Is(err, quorumlock.ErrQuarantined) {
+					t.Errorf("another in the quarantine: %+v, %v, want ErrQuarantined", a, err)
+				}
+			})
+		})
+	}
 }

@@ -10,95 +10,96 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-const (
-	year = 365 * day
+// trusted is how far from the node's clock a hint may be where the node looks.
+const trusted = 59 * time.Minute
 
-	// trusted is how far from the node's clock a hint may be where the node looks.
-	trusted = 59 * time.Minute
-)
-
-func TestAHintCountsOnlyWithinAnHourOfTheNodesClock(t *testing.T) {
-	const now = 1_790_000_000_000_000 // µs
+func TestTokensRiseAndFollowTheHintWithinAnHourOfTheNodesClock(t *testing.T) {
+	const now, none = 1_790_000_000_000_000, 0 // µs
 	at := func(d time.Duration) uint64 { return uint64(now + d.Microseconds()) }
-	const none = 0
 	begins := at(trusted+time.Minute) / 60_000_000 * 60_000_000 // a minute; now is not at the beginning of one
 	for _, tt := range []struct {
 		name   string
+		clock  int64  // in µs
 		before uint64 // the counter
 		hint   uint64
 		want   uint64
 	}{
-		{"no counter, the same clock", none, now, now},
-		{"no counter, 59 minutes ahead", none, at(trusted), at(trusted)},
-		{"no counter, more than 59 minutes ahead", none, at(trusted) + 1, now},
-		{"no counter, a year ahead", none, at(year), now},
-		{"no counter, ahead of what can be counted", none, 1<<53 + 1, now},
-		{"no counter, 59 minutes behind", none, at(-trusted), at(-trusted)},
-		{"no counter, more than 59 minutes behind", none, at(-trusted) - 1, now},
-		{"no counter, 48 hours behind", none, at(-2 * day), now},
-		{"no counter, a year behind", none, at(-year), now},
-		{"no counter, no clock", none, 0, now},
-		{"the same clock", at(-day), now, now},
-		{"59 minutes ahead", at(-day), at(trusted), at(trusted)},
-		{"more than 59 minutes ahead", at(-day), at(trusted) + 1, at(-day) + 1},
-		{"more than 59 minutes ahead, in the minute of the counter", at(trusted), at(trusted + time.Second), at(trusted + time.Second)},
-		{"more than 59 minutes ahead, in the first seconds of the minute of the counter", begins, begins + 3_000_000, begins + 1},
-		{"more than 59 minutes ahead, in the minute after", at(trusted), at(trusted + time.Minute), at(trusted) + 1},
-		{"behind the counter, in its minute", at(time.Second), now, at(time.Second) + 1},
-		{"a year ahead", at(-day), at(year), at(-day) + 1},
-		{"ahead of what can be counted", at(-day), 1<<53 + 1, at(-day) + 1},
-		{"a year behind", at(-day), at(-year), at(-day) + 1},
-		{"behind the counter", at(30 * time.Minute), now, at(30*time.Minute) + 1},
-		{"ahead, and so is the counter", at(2 * day), at(year), at(2*day) + 1},
+		{"no counter, no hint", 0, none, 0, 1},
+		{"no counter", 0, none, 500, 500},
+		{"a lower hint", 0, 700, 500, 701},
+		{"the same hint", 0, 700, 700, 701},
+		{"the next", 0, 700, 701, 701},
+		{"a higher hint", 0, 700, 5000, 5000},
+		{"the clock of today", now, 1, now, now},
+		{"digits are kept at 2^52", 0, 4503599627370496, 0, 4503599627370497},
+		{"digits are kept above 2^52", 4503599627370497, none, 4503599627370499, 4503599627370499},
+		{"the last one", 0, 9007199254740990, 0, 9007199254740991},
+		{"a hint of the last one", 9007199254740991, none, 9007199254740991, 9007199254740991},
+		{"no counter, the same clock", now, none, now, now},
+		{"no counter, 59 minutes ahead", now, none, at(trusted), at(trusted)},
+		{"no counter, more than 59 minutes ahead", now, none, at(trusted) + 1, now},
+		{"no counter, a year ahead", now, none, at(year), now},
+		{"no counter, ahead of what can be counted", now, none, 1<<53 + 1, now},
+		{"no counter, 59 minutes behind", now, none, at(-trusted), at(-trusted)},
+		{"no counter, more than 59 minutes behind", now, none, at(-trusted) - 1, now},
+		{"no counter, a year behind", now, none, at(-year), now},
+		{"no counter, no clock", now, none, 0, now},
+		{"the same clock", now, at(-day), now, now},
+		{"59 minutes ahead", now, at(-day), at(trusted), at(trusted)},
+		{"more than 59 minutes ahead", now, at(-day), at(trusted) + 1, at(-day) + 1},
+		{"more than 59 minutes ahead, in the minute of the counter", now, at(trusted), at(trusted + time.Second), at(trusted + time.Second)},
+		{"more than 59 minutes ahead, in the first seconds of the minute of the counter", now, begins, begins + 3_000_000, begins + 1},
+		{"more than 59 minutes ahead, in the minute after", now, at(trusted), at(trusted + time.Minute), at(trusted) + 1},
+		{"behind the counter, in its minute", now, at(time.Second), now, at(time.Second) + 1},
+		{"a year ahead", now, at(-day), at(year), at(-day) + 1},
+		{"ahead of what can be counted", now, at(-day), 1<<53 + 1, at(-day) + 1},
+		{"a year behind", now, at(-day), at(-year), at(-day) + 1},
+		{"behind the counter", now, at(30 * time.Minute), now, at(30*time.Minute) + 1},
+		{"ahead, and so is the counter", now, at(2 * day), at(year), at(2*day) + 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t)
-			s.data.SetTime(time.UnixMicro(now))
+			if tt.clock > 0 {
+				s.setClock(time.UnixMicro(tt.clock))
+			}
 			if tt.before != none {
 				s.put(wire.TokenKey("x"), fmt.Sprint(tt.before))
 			}
 			if a := s.grant("x", alice, 1, tt.hint); a.Token != tt.want {
 				t.Errorf("token %d, want %d: off by %d µs", a.Token, tt.want, int64(a.Token-tt.want))
 			}
+			if in := s.inspect("x"); in.Token != tt.want {
+				t.Errorf("the counter is %d, want %d in plain digits", in.Token, tt.want)
+			}
 		})
 	}
 }
 
-// TestTokensRiseWhateverTheClientsClocksSay lets clients with all sorts of clocks take a lock in
-// random order, with pauses of up to days.
+// Clients with all sorts of clocks take a lock in random order, with pauses of up to days.
 func TestTokensRiseWhateverTheClientsClocksSay(t *testing.T) {
 	clocks := []time.Duration{0, time.Minute, -time.Minute, trusted, trusted + 30*time.Second, time.Hour, -time.Hour, 61 * time.Minute, -61 * time.Minute, 48 * time.Hour, -48 * time.Hour, year, -year}
 	pauses := []time.Duration{time.Millisecond, time.Second, time.Hour - 2*time.Second, time.Hour, 2*time.Hour + time.Second, day, day + ttl, day + 2*time.Hour, 10 * day}
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			c := gather(t)
-			c.now = time.UnixMilli(1_790_000_000_000)
-			c.data.SetTime(c.now)
-			random := rand.New(rand.NewPCG(seed, 0))
-			last := uint64(0)
+			s, random, last := start(t), rand.New(rand.NewPCG(seed, 0)), uint64(0)
+			s.setClock(today)
 			for step := range 60 {
 				owner := quorumlock.Owner(fmt.Sprintf("step:%d", step))
 				clock := clocks[random.IntN(len(clocks))]
 				ttl := []time.Duration{time.Second, ttl, time.Hour}[random.IntN(3)]
-				a, err := c.send(wire.Acquire("x", owner, ttl, 1, uint64(c.now.Add(clock).UnixMicro()))).Acquired()
-				if err != nil || !a.Granted {
-					t.Fatal(a, err)
-				}
-				if a.Token <= last {
-					t.Fatalf("step %d, by a clock that is %v ahead: token %d after %d", step, clock, a.Token, last)
-				}
-				if ahead := time.UnixMicro(int64(a.Token)).Sub(c.now); ahead > time.Hour+time.Millisecond {
-					t.Fatalf("step %d, by a clock that is %v ahead: the token is %v ahead", step, clock, ahead)
+				a := s.acquired(wire.Acquire("x", owner, ttl, 1, uint64(s.now.Add(clock).UnixMicro())))
+				if ahead := time.UnixMicro(int64(a.Token)).Sub(s.now); !a.Granted || a.Token <= last || ahead > time.Hour+time.Millisecond {
+					t.Fatalf("step %d, by a clock that is %v ahead: %+v after %d, %v ahead", step, clock, a, last, ahead)
 				}
 				last = a.Token
-				if random.IntN(2) == 0 && !c.done(wire.Renew("x", owner, ttl)) {
+				if random.IntN(2) == 0 && !s.done(wire.Renew("x", owner, ttl)) {
 					t.Fatal("not renewed")
 				}
-				if left := c.data.TTL(wire.TokenKey("x")); left < ttl+day || left > kept+time.Hour {
+				if left := s.data.TTL(wire.TokenKey("x")); left < ttl+day || left > kept+time.Hour {
 					t.Fatalf("step %d, by a clock that is %v ahead: the counter is kept for %v", step, clock, left)
 				}
-				c.release("x", owner, 1)
-				c.wait(pauses[random.IntN(len(pauses))])
+				s.release("x", owner, 1)
+				s.wait(pauses[random.IntN(len(pauses))])
 			}
 		})
 	}

@@ -1,12 +1,9 @@
 package scripts_test
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -18,13 +15,22 @@ func (s *server) proclaims(want wire.Proclamation, owner quorumlock.Owner, token
 	}
 }
 
+// keeps has alice keep a value without sending it.
+func (s *server) keeps(want wire.Proclamation, version uint64) {
+	s.Helper()
+	if got, err := s.send(wire.KeepProclaimed("x", alice, ttl, 100, version)).Proclaimed(); err != nil || got != want {
+		s.Errorf("Keep of version %d: %d, %v, want %d", version, got, err, want)
+	}
+}
+
 // led checks who leads, and with which value; nobody does if the value is empty.
-func (s *server) led(holder quorumlock.Owner, value string) {
+func (s *server) led(holder quorumlock.Owner, value string) wire.Standing {
 	s.Helper()
 	got, err := s.send(wire.Leader("x")).Led()
 	if err != nil || got.Holder != holder || got.Value != value || got.Leads != (value != "") {
 		s.Errorf("Leader: %+v, %v, want %q of %q", got, err, value, holder)
 	}
+	return got
 }
 
 func TestOnlyTheHolderProclaims(t *testing.T) {
@@ -35,8 +41,7 @@ func TestOnlyTheHolderProclaims(t *testing.T) {
 	s.led(alice, "")
 	s.proclaims(wire.Proclaimed, alice, a.Token, 1, "of alice")
 	s.proclaims(wire.NotHeld, bob, a.Token+1, 1, "of bob")
-	s.led(alice, "of alice")
-	if got, _ := s.send(wire.Leader("x")).Led(); got.Token != a.Token || got.Version != 1 || got.TTL != ttl {
+	if got := s.led(alice, "of alice"); got.Token != a.Token || got.Version != 1 || got.TTL != ttl {
 		t.Errorf("Leader: %+v", got)
 	}
 	s.release("x", alice, 1)
@@ -77,101 +82,51 @@ func TestALaterVersionIsNotOverwritten(t *testing.T) {
 
 func TestAValueIsKeptWithoutBeingSent(t *testing.T) {
 	s := start(t)
-	keep := func(version uint64) wire.Proclamation {
-		p, err := s.send(wire.KeepProclaimed("x", alice, ttl, 100, version)).Proclaimed()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	if got := keep(1); got != wire.NotHeld {
-		t.Errorf("%d, want NotHeld", got)
-	}
+	s.keeps(wire.NotHeld, 1)
 	s.grant("x", alice, 1, 100)
-	if got := keep(1); got != wire.NotThere {
-		t.Errorf("%d, want NotThere", got)
-	}
+	s.keeps(wire.NotThere, 1)
 	s.proclaims(wire.Proclaimed, alice, 100, 1, "value")
 	s.data.FastForward(ttl / 2)
 	s.checkTTL(wire.LeaderKey("x"), ttl/2)
-	if got := keep(1); got != wire.Proclaimed {
-		t.Errorf("%d, want Proclaimed", got)
-	}
+	s.keeps(wire.Proclaimed, 1)
 	s.checkTTL(wire.LeaderKey("x"), ttl)
-	if got := keep(2); got != wire.NotThere {
-		t.Errorf("%d, want NotThere for a later version", got)
-	}
+	s.keeps(wire.NotThere, 2)
 	s.led(alice, "value")
 }
 
-func TestOnlyItsOwnerWithdrawsAValue(t *testing.T) {
+// All who follow a leader are told of each change, once.
+func TestOnlyItsOwnerWithdrawsAValueAndAllAreTold(t *testing.T) {
 	s := start(t)
+	heard := s.listenTo(wire.LeaderKey("x"))
 	s.grant("x", alice, 1, 100)
-	s.proclaims(wire.Proclaimed, alice, 100, 1, "value")
+	s.proclaims(wire.Proclaimed, alice, 100, 1, "a")
+	s.proclaims(wire.Proclaimed, alice, 100, 1, "a") // nothing new
+	s.proclaims(wire.Proclaimed, alice, 100, 2, "b")
 	if s.done(wire.Withdraw("x", bob)) {
 		t.Error("withdrawn by somebody else")
 	}
-	s.led(alice, "value")
+	s.led(alice, "b")
+	heard.check("100 1", "100 2")
 	if !s.done(wire.Withdraw("x", alice)) || s.done(wire.Withdraw("x", alice)) {
 		t.Error("not withdrawn once")
 	}
 	s.led(alice, "")
-}
-
-func TestChangesOfALeaderAreTold(t *testing.T) {
-	s := start(t)
-	heard := make(chan string, 9)
-	defer transport.Of(s.node).Listen(wire.LeaderKey("x"), func(m string) { heard <- m })()
-	want := func(m string) {
-		t.Helper()
-		if got := <-heard; got != m {
-			t.Errorf("heard %q, want %q", got, m)
-		}
-	}
-	want("") // it listens
-	s.grant("x", alice, 1, 100)
-	s.proclaims(wire.Proclaimed, alice, 100, 1, "a")
-	want("100 1")
-	s.proclaims(wire.Proclaimed, alice, 100, 1, "a") // nothing new
-	s.proclaims(wire.Proclaimed, alice, 100, 2, "b")
-	want("100 2")
-	s.done(wire.Withdraw("x", alice))
-	want("")
+	heard.check("")
 }
 
 func TestAKeyThatIsNoValueIsNamedAndNotTouched(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
 	key := wire.LeaderKey("x")
+	proclaim := wire.Proclaim("x", alice, ttl, 100, 1, "v")
 	s.put(key, "mine")
-	for name, c := range map[string]wire.Call{"proclaim": wire.Proclaim("x", alice, ttl, 100, 1, "v"), "keep": wire.KeepProclaimed("x", alice, ttl, 100, 1), "leader": wire.Leader("x")} {
-		r := s.send(c)
-		_, err := r.Proclaimed()
-		if name == "leader" {
-			_, err = r.Led()
-		}
-		if !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), key) {
-			t.Errorf("%s: %v, want ErrNotALock that names the key", name, err)
-		}
-	}
-	if _, err := s.send(wire.Withdraw("x", alice)).Done(); !errors.Is(err, quorumlock.ErrNotALock) {
-		t.Errorf("withdraw: %v", err)
-	}
-	if got, _ := s.data.Get(key); got != "mine" {
-		t.Errorf("it is %q now", got)
-	}
+	s.refuses(proclaim, parsers["Proclaimed"], quorumlock.ErrNotALock, key)
+	s.refuses(wire.KeepProclaimed("x", alice, ttl, 100, 1), parsers["Proclaimed"], quorumlock.ErrNotALock, key)
+	s.refuses(wire.Leader("x"), parsers["Led"], quorumlock.ErrNotALock, key)
+	s.refuses(wire.Withdraw("x", alice), parsers["Done"], quorumlock.ErrNotALock, "")
 	s.data.Del(key)
 	s.release("x", alice, 1)
 	s.put("x", "mine")
-	for _, err := range []error{
-		func() error {
-			_, err := s.send(wire.Proclaim("x", alice, ttl, 100, 1, "v")).Proclaimed()
-			return err
-		}(),
-		func() error { _, err := s.send(wire.Leader("x")).Led(); return err }(),
-	} {
-		if !errors.Is(err, quorumlock.ErrNotALock) {
-			t.Errorf("a lock that is a string: %v", err)
-		}
-	}
+	s.refuses(proclaim, parsers["Proclaimed"], quorumlock.ErrNotALock, "")
+	s.refuses(wire.Leader("x"), parsers["Led"], quorumlock.ErrNotALock, "")
 }

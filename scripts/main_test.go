@@ -1,7 +1,9 @@
 package scripts_test
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,12 +23,21 @@ const (
 	alice quorumlock.Owner = "alice:1"
 	bob   quorumlock.Owner = "bob:1"
 
-	ttl = 10 * time.Second
-	day = 24 * time.Hour
+	ttl  = 10 * time.Second
+	life = 2 * time.Second // of an entry in a queue
+	day  = 24 * time.Hour
+	year = 365 * day
 
 	// kept is how long a new counter is kept after most grants: a day, the hour that a hint may be
 	// ahead, the longest TTL of those grants, and the hour in which nobody looks.
 	kept = day + 3*time.Hour
+)
+
+var (
+	// epoch is what the servers' clocks say at the start: so little that hints such as 100 are
+	// within an hour of it.
+	epoch = time.UnixMilli(1_000_000)
+	today = time.UnixMilli(1_790_000_000_000)
 )
 
 // server is one node, and what its scripts find and leave there.
@@ -34,19 +45,54 @@ type server struct {
 	*testing.T
 	node *node.Node
 	data *miniredis.Miniredis
+	now  time.Time                       // of its clock
+	told <-chan miniredis.PubsubPmessage // on all wake channels, for the tests of queues
 }
-
-// epoch is what the servers' clocks say at the start: so little that hints such as 100 are within
-// an hour of it.
-var epoch = time.UnixMilli(1_000_000)
 
 // start returns a node whose clock stands still, and whose keys expire only when the test says so.
 func start(t *testing.T) *server {
 	t.Helper()
 	servers, nodes := locktest.Nodes(t, 1)
 	servers[0].Redis.ClockTTL(false)
-	servers[0].Redis.SetTime(epoch)
-	return &server{t, nodes[0], servers[0].Redis}
+	s := &server{T: t, node: nodes[0], data: servers[0].Redis}
+	s.setClock(epoch)
+	return s
+}
+
+// gather is start, with ears for all wake channels.
+func gather(t *testing.T) *server {
+	t.Helper()
+	s := start(t)
+	sub := s.data.NewSubscriber()
+	sub.Psubscribe("quorumlock_wake:*")
+	s.told = pump(s, sub, sub.Pmessages())
+	return s
+}
+
+// pump takes all messages, for which the publisher waits, until the end of the test.
+func pump[M any](s *server, sub *miniredis.Subscriber, from <-chan M) <-chan M {
+	to := make(chan M, 1000)
+	var pumps sync.WaitGroup
+	pumps.Go(func() {
+		for m := range from {
+			to <- m
+		}
+	})
+	s.Cleanup(func() {
+		sub.Close()
+		pumps.Wait()
+	})
+	return to
+}
+
+func (s *server) setClock(now time.Time) {
+	s.now = now
+	s.data.SetTime(now)
+}
+
+func (s *server) wait(d time.Duration) {
+	s.setClock(s.now.Add(d))
+	s.data.FastForward(d)
 }
 
 func (s *server) send(c wire.Call) wire.Reply {
@@ -54,14 +100,29 @@ func (s *server) send(c wire.Call) wire.Reply {
 	return transport.Of(s.node).Send(s.Context(), c)[0]
 }
 
-// acquire is an acquire that must not fail.
-func (s *server) acquire(name string, owner quorumlock.Owner, hold int, hint uint64) wire.Answer {
+// do sends a call that must not fail.
+func (s *server) do(c wire.Call) wire.Reply {
 	s.Helper()
-	a, err := s.send(wire.Acquire(name, owner, ttl, hold, hint)).Acquired()
+	r := s.send(c)
+	if r.Err != nil {
+		s.Fatal(r.Err)
+	}
+	return r
+}
+
+// acquired sends an acquire that must not fail.
+func (s *server) acquired(c wire.Call) wire.Answer {
+	s.Helper()
+	a, err := s.send(c).Acquired()
 	if err != nil {
 		s.Fatal(err)
 	}
 	return a
+}
+
+func (s *server) acquire(name string, owner quorumlock.Owner, hold int, hint uint64) wire.Answer {
+	s.Helper()
+	return s.acquired(wire.Acquire(name, owner, ttl, hold, hint))
 }
 
 // grant is an acquire that must be granted.
@@ -72,6 +133,14 @@ func (s *server) grant(name string, owner quorumlock.Owner, hold int, hint uint6
 		s.Fatalf("acquire %d for %s was refused", hold, owner)
 	}
 	return a
+}
+
+// share lets an owner share the lock x for a time.
+func (s *server) share(owner quorumlock.Owner, ttl time.Duration) {
+	s.Helper()
+	if a := s.acquired(wire.Acquire("x", owner, ttl, 1, 100).Shared()); !a.Granted {
+		s.Fatalf("%+v, want a share for %s", a, owner)
+	}
 }
 
 func (s *server) release(name string, owner quorumlock.Owner, hold int) (left int, held bool) {
@@ -91,6 +160,38 @@ func (s *server) done(c wire.Call) bool {
 		s.Fatal(err)
 	}
 	return ok
+}
+
+func (s *server) inspect(name string) quorumlock.State {
+	s.Helper()
+	state, err := s.send(wire.Inspect(name, 100)).Inspected()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return state
+}
+
+// refuses checks that a call fails, with an error of a kind unless it is nil, and with a text, and
+// changes nothing.
+func (s *server) refuses(c wire.Call, read parser, kind error, text string) error {
+	s.Helper()
+	var got any
+	var err error
+	s.unchanged(func() { got, err = read(s.send(c)) })
+	if err == nil || kind != nil && !errors.Is(err, kind) || !strings.Contains(err.Error(), text) {
+		s.Fatalf("%+v, %v, want the error %v with %q", got, err, kind, text)
+	}
+	return err
+}
+
+// unchanged checks that what is done changes no key.
+func (s *server) unchanged(do func()) {
+	s.Helper()
+	before := s.data.Dump()
+	do()
+	if after := s.data.Dump(); after != before {
+		s.Errorf("it changed\n%s\nto\n%s", before, after)
+	}
 }
 
 // checkHold checks what the lock's hash has: only owner, with that count, and the mode of a mutex,
@@ -122,17 +223,11 @@ func (s *server) checkTTL(key string, want time.Duration) {
 	}
 }
 
-func (s *server) checkToken(name, want string) {
+// checkToken checks the counter of x; it must not be there if want is "".
+func (s *server) checkToken(want string) {
 	s.Helper()
-	if got, err := s.data.Get(wire.TokenKey(name)); err != nil || got != want {
-		s.Errorf("the token of %.40q is %q, %v, want %s", name, got, err, want)
-	}
-}
-
-func (s *server) checkNoToken(name string) {
-	s.Helper()
-	if got, err := s.data.Get(wire.TokenKey(name)); err == nil {
-		s.Errorf("the token of %.40q is %q, want none", name, got)
+	if got, err := s.data.Get(wire.TokenKey("x")); got != want || (err == nil) != (want != "") {
+		s.Errorf("the token is %q, %v, want %q", got, err, want)
 	}
 }
 
@@ -143,50 +238,40 @@ func (s *server) put(key, value string) {
 	}
 }
 
-// channel hears the unlock channel of a lock, or another one.
+// putFor puts a value that expires after d, or never if d is 0.
+func (s *server) putFor(key, value string, d time.Duration) {
+	s.Helper()
+	if s.put(key, value); d > 0 {
+		s.data.SetTTL(key, d)
+	}
+}
+
+// channel hears one channel until the end of the test.
 type channel struct {
 	*server
 	name     string
-	messages chan miniredis.PubsubMessage
+	messages <-chan miniredis.PubsubMessage
 }
 
-// listen hears every release of a lock until the end of the test.
+// listen hears every release of a lock.
 func (s *server) listen(name string) channel { return s.listenTo(wire.UnlockChannel(name)) }
 
 func (s *server) listenTo(name string) channel {
-	c := channel{s, name, make(chan miniredis.PubsubMessage, 64)}
 	sub := s.data.NewSubscriber()
-	sub.Subscribe(c.name)
-	var pump sync.WaitGroup
-	pump.Go(func() {
-		for m := range sub.Messages() {
-			c.messages <- m
-		}
-	})
-	s.Cleanup(func() {
-		sub.Close()
-		pump.Wait()
-	})
-	return c
+	sub.Subscribe(name)
+	return channel{s, name, pump(s, sub, sub.Messages())}
 }
 
-// checkTold checks that one release was published since the last check.
-func (c channel) checkTold() {
-	c.Helper()
-	c.check("00")
-	c.checkSilence()
-}
-
-// checkSilence checks that nothing was published since the last check.
-func (c channel) checkSilence() {
+// check checks what was published since the last check.
+func (c channel) check(messages ...string) {
 	c.Helper()
 	c.data.Publish(c.name, "end") // it comes after all earlier messages
-	c.check("end")
-}
-
-func (c channel) check(message string) {
-	c.Helper()
-	if m := <-c.messages; m.Message != message || m.Channel != c.name {
-		c.Fatalf("told %q on %q, want %q", m.Message, m.Channel, message)
+	for _, want := range append(messages, "end") {
+		if m := <-c.messages; m.Message != want || m.Channel != c.name {
+			c.Fatalf("told %q on %q, want %q", m.Message, m.Channel, want)
+		}
 	}
 }
+
+// unlocked is the message of a release.
+const unlocked = "00"

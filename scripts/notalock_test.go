@@ -58,11 +58,11 @@ func isHash(what string) bool {
 }
 
 func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
-	parse := map[string]func(wire.Reply) (any, error){
+	parse := map[string]parser{
 		"inspect": parsers["Inspected"], "force release": parsers["Done"], "raise": parsers["Done"], "renew": parsers["Done"],
 		"leave": parsers["Done"], "release": parsers["Released"], "proclaim": parsers["Proclaimed"], "leader": parsers["Led"],
 	}
-	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: wire.Successor{Attempt: 3, TTL: lent, Secret: secret}}
+	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: heir(3, lent)}
 	all := calls("x")
 	delete(all, "withdraw") // it does not look at the lock
 	delete(all, "latch")    // whose own test has other errors
@@ -84,17 +84,19 @@ func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
 				s := start(t)
 				put(s, "x")
 				s.put(wire.TokenKey("x"), "100")
-				before, ttl := s.data.Dump(), s.data.TTL("x")
+				ttl := s.data.TTL("x")
 				read := parse[call]
 				if read == nil {
-					read = parsers["Acquired"]
+					read = asAcquired
 				}
-				got, err := read(s.send(c))
-				if reports := looks[c.Script.SHA] || !isHash(what); errors.Is(err, quorumlock.ErrNotALock) != reports || !reports && err != nil {
-					t.Errorf("%+v, %v, want ErrNotALock: %v", got, err, reports)
-				}
-				if after := s.data.Dump(); after != before {
-					t.Errorf("it wrote all the same:\n%s\nbefore:\n%s", after, before)
+				if looks[c.Script.SHA] || !isHash(what) {
+					s.refuses(c, read, quorumlock.ErrNotALock, "")
+				} else {
+					s.unchanged(func() {
+						if got, err := read(s.send(c)); err != nil {
+							t.Errorf("%+v, %v, want no error", got, err)
+						}
+					})
 				}
 				s.checkTTL("x", ttl)
 			})
@@ -113,63 +115,59 @@ func TestAnErrorNamesTheNodeAndWhatIsThere(t *testing.T) {
 		{hash(strings.Repeat("v", 5000), "5"), `it is a hash with the field "` + strings.Repeat("v", 100) + `"`},
 		{noLocks["a list"], "WRONGTYPE"},
 	} {
-		for call, c := range map[string]wire.Call{
-			"acquire": wire.Acquire("x", alice, ttl, 1, 100), "force release": wire.ForceRelease("x"), "inspect": wire.Inspect("x", 1),
+		s := start(t)
+		tt.put(s, "x")
+		for _, err := range []error{
+			s.refuses(wire.Inspect("x", 1), parsers["Inspected"], quorumlock.ErrNotALock, tt.want),
+			namesTheNode(s, s.refuses(wire.Acquire("x", alice, ttl, 1, 100), asAcquired, quorumlock.ErrNotALock, tt.want)),
+			namesTheNode(s, s.refuses(wire.ForceRelease("x"), parsers["Done"], quorumlock.ErrNotALock, tt.want)),
 		} {
-			s := start(t)
-			tt.put(s, "x")
-			parse := map[string]func(wire.Reply) (any, error){"acquire": parsers["Acquired"], "force release": parsers["Done"], "inspect": parsers["Inspected"]}[call]
-			_, err := parse(s.send(c))
-			if !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 500 {
-				t.Errorf("%s: %v, want ErrNotALock and %q", call, err, tt.want)
-			}
-			if n, ok := errors.AsType[*quorumlock.NodeError](err); call != "inspect" && (!ok || n.Node != "node-1") {
-				t.Errorf("%s: %v, want an error that names the node", call, err)
+			if len(err.Error()) > 500 {
+				t.Errorf("an error of %d bytes", len(err.Error()))
 			}
 		}
 	}
 }
 
+func namesTheNode(s *server, err error) error {
+	s.Helper()
+	if n, ok := errors.AsType[*quorumlock.NodeError](err); !ok || n.Node != "node-1" {
+		s.Errorf("%v, want an error that names the node", err)
+	}
+	return err
+}
+
 // An application has written to a key beside the lock's own. The error names that key, and not the
 // lock's.
 func TestAKeyBesideTheLockThatIsOfAnotherTypeIsNamed(t *testing.T) {
-	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: wire.Successor{Attempt: 3, TTL: lent, Secret: secret}}
-	for _, tt := range []struct {
-		what, key string
-		named     []string
-	}{
-		{"the token", wire.TokenKey("x"), []string{wire.TokenKey("x")}},
-		{"the queue", wire.QueueKey("x"), []string{"quorumlock_queue", "quorumlock_waiters"}},
-		{"the entries", wire.EntriesKey("x"), []string{"quorumlock_queue", "quorumlock_waiters"}},
-	} {
-		for call, c := range map[string]wire.Call{
-			"acquire": wire.Acquire("x", alice, ttl, 1, 100), "acquire in turn": wire.AcquireInTurn("x", alice, ttl, 100, entry),
-			"inspect": wire.Inspect("x", 1),
+	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: heir(3, lent)}
+	queue := []string{"quorumlock_queue", "quorumlock_waiters"}
+	for key, names := range map[string][]string{wire.TokenKey("x"): {wire.TokenKey("x")}, wire.QueueKey("x"): queue, wire.EntriesKey("x"): queue} {
+		for call, tt := range map[string]struct {
+			wire.Call
+			read parser
+		}{
+			"acquire": {wire.Acquire("x", alice, ttl, 1, 100), asAcquired}, "acquire in turn": {wire.AcquireInTurn("x", alice, ttl, 100, entry), asAcquired},
+			"inspect": {wire.Inspect("x", 1), parsers["Inspected"]},
 		} {
-			t.Run(tt.what+"/"+call, func(t *testing.T) {
+			t.Run(key+"/"+call, func(t *testing.T) {
 				s := start(t)
-				_, _ = s.data.Push(tt.key, "a value")
-				if tt.what == "the entries" { // they are looked at only if somebody is queued
+				_, _ = s.data.Push(key, "a value")
+				if key == wire.EntriesKey("x") { // they are looked at only if somebody is queued
 					_, _ = s.data.ZAdd(wire.QueueKey("x"), 1, "bob:1")
 				}
 				before := s.data.Dump()
-				parse := parsers["Acquired"]
-				if call == "inspect" {
-					parse = parsers["Inspected"]
-				}
-				_, err := parse(s.send(c))
+				_, err := tt.read(s.send(tt.Call))
 				if err == nil || strings.Contains(err.Error(), quorumlock.ErrNotALock.Error()) {
 					t.Fatalf("%v, want an error that is not about the lock's own key", err)
 				}
-				for _, name := range tt.named {
+				for _, name := range names {
 					if !strings.Contains(err.Error(), name) {
 						t.Errorf("%v, want %q in it", err, name)
 					}
 				}
-				if _, ok := errors.AsType[*quorumlock.NodeError](err); !ok {
-					t.Errorf("%v, want an error that names the node", err)
-				}
-				if after := s.data.Dump(); after != before && tt.what == "the token" {
+				namesTheNode(s, err)
+				if after := s.data.Dump(); after != before && key == wire.TokenKey("x") {
 					t.Errorf("it wrote all the same:\n%s\nbefore:\n%s", after, before)
 				}
 			})
@@ -189,8 +187,8 @@ func TestLocksOfAllFormsAreLocks(t *testing.T) {
 		if a := s.acquire("x", alice, 1, 100); a.Granted || a.Holder != owner {
 			t.Errorf("%s: answer %+v", owner, a)
 		}
-		if in, err := s.send(wire.Inspect("x", 1)).Inspected(); err != nil || in.Owner != wire.Base(owner) || in.HoldCount != 2 {
-			t.Errorf("%s: Inspect: %+v, %v", owner, in, err)
+		if in := s.inspect("x"); in.Owner != wire.Base(owner) || in.HoldCount != 2 {
+			t.Errorf("%s: Inspect: %+v", owner, in)
 		}
 		if !s.done(wire.ForceRelease("x")) {
 			t.Errorf("%s: not released", owner)

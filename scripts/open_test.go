@@ -1,7 +1,6 @@
 package scripts_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +11,11 @@ import (
 
 const place quorumlock.Owner = "billing~5:0"
 
-func (s *server) releaseOpen(name string, owner quorumlock.Owner, window time.Duration) bool {
+func (s *server) releaseOpen(owner quorumlock.Owner, window time.Duration) {
 	s.Helper()
-	_, held, err := s.send(wire.Release(name, owner, 1).Open(window, place)).Released()
-	if err != nil {
-		s.Fatal(err)
+	if _, held, err := s.send(wire.Release("x", owner, 1).Open(window, place)).Released(); err != nil || !held {
+		s.Fatal("it was not released", err)
 	}
-	return held
 }
 
 // During the window nobody of ours gets the lock, whether queued or not. A client of Redisson's
@@ -35,48 +32,28 @@ func TestAWindowIsForStrangersOnly(t *testing.T) {
 			s.grant("x", alice, 1, 100)
 			first := wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second}
 			if tt.queued {
-				s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, first))
+				s.acquired(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, first))
 			}
-			if !s.releaseOpen("x", alice, tt.window) {
-				t.Fatal("it was not released")
-			}
+			s.releaseOpen(alice, tt.window)
 			s.checkHold("x", "", "")
 			if a := s.acquire("x", bob, 1, 200); a.Granted || !a.Free {
 				t.Errorf("a newcomer in the window: %+v", a)
 			}
-			a, err := s.send(wire.AcquireInTurn("x", "billing~5:3.2", ttl, 1, first)).Acquired()
-			if err != nil || a.Granted || !a.Free || a.TTL > 20*time.Millisecond {
-				t.Errorf("the first waiter in the window: %+v, %v", a, err)
+			if a := s.acquired(wire.AcquireInTurn("x", "billing~5:3.2", ttl, 1, first)); a.Granted || !a.Free || a.TTL > 20*time.Millisecond {
+				t.Errorf("the first waiter in the window: %+v", a)
 			}
-			in, err := s.send(wire.Inspect("x", 10)).Inspected()
-			if err != nil || len(in.Queue) != 1 || in.Queue[0].Owner != "billing~5:3" {
-				t.Errorf("Inspect in the window: %+v, %v", in, err)
+			if in := s.inspect("x"); len(in.Queue) != 1 || in.Queue[0].Owner != "billing~5:3" {
+				t.Errorf("Inspect in the window: %+v", in)
 			}
 			if !s.redissonLocks("x") {
 				t.Error("Redisson is kept out in the window")
 			}
 			s.redissonUnlocks("x")
-			s.data.SetTime(epoch.Add(25 * time.Millisecond))
-			if a, err = s.send(wire.AcquireInTurn("x", "billing~5:3.3", ttl, 1, first)).Acquired(); err != nil || !a.Granted {
-				t.Errorf("the first waiter after the window: %+v, %v", a, err)
+			s.setClock(epoch.Add(25 * time.Millisecond))
+			if a := s.acquired(wire.AcquireInTurn("x", "billing~5:3.3", ttl, 1, first)); !a.Granted {
+				t.Errorf("the first waiter after the window: %+v", a)
 			}
 		})
-	}
-}
-
-// The token counter outlives days in which only Java is at work, once Java has been met. In a fleet
-// of Go alone it is kept for about a day, as ever.
-func TestOnlyWhereRedissonWasMetTheTokenIsKeptForYears(t *testing.T) {
-	const day = 24 * time.Hour
-	for window, years := range map[time.Duration]bool{0: true, 2 * time.Millisecond: true, -2 * time.Millisecond: false} {
-		s := start(t)
-		s.grant("x", alice, 1, 100)
-		if !s.releaseOpen("x", alice, window) {
-			t.Fatal("it was not released")
-		}
-		if kept := s.data.TTL(wire.TokenKey("x")); kept > 2*day != years {
-			t.Errorf("after a release with a window of %v the token is kept for %v", window, kept)
-		}
 	}
 }
 
@@ -96,85 +73,42 @@ func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
 	}
 }
 
-// Redisson's clients sleep while a lock goes from one of ours to the next. Whoever is the last may
-// be dead: then nobody else would wake them.
-func TestAReleaseForTheLastWaiterWakesRedissonToo(t *testing.T) {
-	successor := wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}
-	for name, tt := range map[string]struct {
-		waiters   int
-		successor wire.Successor
-		want      string
-	}{
-		"it is handed over":             {1, successor, "000"},
-		"it is handed over, and queued": {2, successor, "2"},
-		"it is called":                  {1, wire.Successor{}, "2"},
-		"it is called, and queued":      {2, wire.Successor{}, "2"},
-		"nobody waits":                  {0, wire.Successor{}, "000"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t)
-			heard := s.listen("x")
-			s.grant("x", alice, 1, 100)
-			for i := range tt.waiters {
-				waiter := quorumlock.Owner(fmt.Sprintf("billing~5:%d", 3+i))
-				s.send(wire.AcquireInTurn("x", waiter+".1", ttl, 1, wire.Entry{Waiter: waiter, Ticket: int64(5 + i), TTL: 2 * time.Second, Successor: tt.successor}))
-			}
-			if !s.releaseOpen("x", alice, 0) {
-				t.Fatal("it was not released")
-			}
-			s.data.Publish(heard.name, "end")
-			heard.check(tt.want)
-		})
-	}
-}
-
 // Whoever waits for a fair lock of Redisson's listens to a channel of its own.
 func TestWhateverFreesALockTellsThoseNextAtAFairLock(t *testing.T) {
-	entry := wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second, Successor: wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}
-	for name, frees := range map[string]func(s *server){
-		"a release":              func(s *server) { s.grant("x", alice, 1, 100); s.release("x", alice, 1) },
-		"the release of a share": func(s *server) { s.send(wire.Acquire("x", alice, ttl, 1, 100).Shared()); s.release("x", alice, 1) },
-		"a release, and a leave": func(s *server) {
-			s.grant("x", "billing~5:3.1", 1, 100)
-			s.send(wire.ReleaseAndLeave("x", "billing~5:3.1", "billing~5:3", false))
-		},
-		"a yield": func(s *server) {
-			s.grant("x", "billing~5:3.1", 1, 100)
-			s.send(wire.Yield("x", "billing~5:3.1", entry))
-		},
-		"a leave, of a successor": func(s *server) {
-			s.grant("x", "billing~5:3/1.0", 1, 100)
-			s.send(wire.Leave("x", "billing~5:3", true))
-		},
-		"a forced release": func(s *server) { s.grant("x", alice, 1, 100); s.done(wire.ForceRelease("x")) },
-		"a window":         func(s *server) { s.grant("x", alice, 1, 100); s.releaseOpen("x", alice, 2*time.Millisecond) },
-		"a release to the last": func(s *server) {
-			s.grant("x", alice, 1, 100)
-			s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, entry))
-			s.releaseOpen("x", alice, 0)
-		},
-		"a release for a waiter that is called": func(s *server) {
-			entry := entry
-			entry.Successor = wire.Successor{}
-			s.grant("x", alice, 1, 100)
-			s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, entry))
-			s.release("x", alice, 1)
-		},
+	const mine, next, successor quorumlock.Owner = "billing~5:3.1", "billing~5:3", "billing~5:3/1.0"
+	called := wire.Entry{Waiter: next, Ticket: 5, TTL: life}
+	heirs := called
+	heirs.Successor = heir(1, lent)
+	hold, release := wire.Acquire("x", alice, ttl, 1, 100), wire.Release("x", alice, 1)
+	for name, tt := range map[string]struct {
+		takes, frees wire.Call
+		waits        *wire.Entry
+	}{
+		"a release":                             {hold, release, nil},
+		"the release of a share":                {hold.Shared(), release, nil},
+		"a release, and a leave":                {wire.Acquire("x", mine, ttl, 1, 100), wire.ReleaseAndLeave("x", mine, next, false), nil},
+		"a yield":                               {wire.Acquire("x", mine, ttl, 1, 100), wire.Yield("x", mine, heirs), nil},
+		"a leave, of a successor":               {wire.Acquire("x", successor, ttl, 1, 100), wire.Leave("x", next, true), nil},
+		"a forced release":                      {hold, wire.ForceRelease("x"), nil},
+		"a window":                              {hold, release.Open(2*time.Millisecond, place), nil},
+		"a release to the last":                 {hold, release.Open(0, place), &heirs},
+		"a release for a waiter that is called": {hold, release, &called},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
-			if _, err := s.data.Push(wire.FairQueueKey("x"), thread, "second", "third"); err != nil {
-				t.Fatal(err)
-			}
 			var heard []channel
-			for _, thread := range []string{thread, "second", "third"} { // the first may be dead
+			for _, thread := range []string{thread, "second", "third"} {
+				_, _ = s.data.Push(wire.FairQueueKey("x"), thread)
 				heard = append(heard, s.listenTo(wire.UnlockChannel("x")+":"+thread))
 			}
-			frees(s)
-			for i, h := range heard {
-				s.data.Publish(h.name, "end")
-				h.check([]string{"0", "0", "end"}[i])
+			s.do(tt.takes)
+			if tt.waits != nil {
+				s.queue(*tt.waits)
 			}
+			s.do(tt.frees)
+			heard[0].check("0") // it may be dead
+			heard[1].check("0")
+			heard[2].check()
 		})
 	}
 }

@@ -3,6 +3,7 @@ package scripts_test
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,48 +14,33 @@ import (
 // handed returns what follows `handoff ` in the message of a real handoff of the lock to a waiter.
 func handed(t *testing.T, lock string, waiter quorumlock.Owner) string {
 	t.Helper()
-	w := gather(t)
-	w.grant(lock, "holder:1", 1, 100)
-	e := wire.Entry{Waiter: waiter, Ticket: 50, TTL: life, Successor: wire.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}}
-	if r := w.send(wire.AcquireInTurn(lock, "hold:1", ttl, 1, e)); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	w.release(lock, "holder:1", 1)
-	told := w.since()
+	s := gather(t)
+	s.grant(lock, "holder:1", 1, 100)
+	s.acquired(wire.AcquireInTurn(lock, "hold:1", ttl, 1, wire.Entry{Waiter: waiter, Ticket: 50, TTL: life, Successor: heir(2, lent)}))
+	s.release(lock, "holder:1", 1)
+	told := s.since()
 	if len(told) != 1 || !strings.HasPrefix(told[0], "handoff ") {
 		t.Fatalf("told %q, want a handoff", told)
 	}
 	return strings.TrimPrefix(told[0], "handoff ")
 }
 
-func TestAHandoffOfANodeIsProvenUnderAnyName(t *testing.T) {
-	for what, lock := range map[string]string{
-		"plain": "x", "braces": "{tenant}:x", "spaces": " two  words ", "unicode": "Zürich/銀行/🔒",
-		"line breaks": "a\r\nb\n", "Lua's quotes": `"]]..'--%s%d`, "numbers": "1 2 3",
-	} {
-		t.Run(what, func(t *testing.T) {
-			h, ok := wire.ParseHandoff(handed(t, lock, "bob:1"))
-			if !ok || h.Waiter != "bob:1" || h.Attempt != 2 || h.Cell != 7 || h.Token != 101 || h.Lock != lock {
-				t.Errorf("got %+v, %v, want the handoff of %q", h, ok, lock)
-			}
-			if !h.ProvenBy(secret) {
-				t.Error("not proven by the waiter's secret")
-			}
-		})
-	}
-}
-
 // The proof is over the whole of the waiter, not over its label alone.
-func TestAHandoffOfANodeIsProvenForAnyWaiter(t *testing.T) {
-	for _, waiter := range []quorumlock.Owner{"bob:1", "web-3~" + thread, "::1:5", "10.0.0.1:6379:4", quorumlock.NewOwner()} {
-		h, ok := wire.ParseHandoff(handed(t, "x", waiter))
-		if !ok || h.Waiter != waiter || !h.ProvenBy(secret) {
-			t.Errorf("%q: %+v, %v, proven %v", string(waiter), h, ok, h.ProvenBy(secret))
+func TestAHandoffOfANodeIsProvenUnderAnyNameForAnyWaiter(t *testing.T) {
+	check := func(lock string, waiter quorumlock.Owner) {
+		h, ok := wire.ParseHandoff(handed(t, lock, waiter))
+		if !ok || h.Waiter != waiter || h.Attempt != 2 || h.Cell != 7 || h.Token != 101 || h.Lock != lock || !h.ProvenBy(secret) {
+			t.Errorf("%+v, %v, proven %v, want the handoff of %q to %q", h, ok, h.ProvenBy(secret), lock, string(waiter))
 		}
-		h.Waiter = "web-3~6" + thread
-		if h.ProvenBy(secret) {
+		if h.Waiter = "web-3~6" + thread; h.ProvenBy(secret) {
 			t.Errorf("%q: proven for another waiter", string(waiter))
 		}
+	}
+	for _, lock := range append(names, "1 2 3") {
+		check(lock, bob)
+	}
+	for _, waiter := range []quorumlock.Owner{"web-3~" + thread, "::1:5", "10.0.0.1:6379:4", quorumlock.NewOwner()} {
+		check("x", waiter)
 	}
 }
 
@@ -63,7 +49,7 @@ func TestAForgedHandoffIsNotProven(t *testing.T) {
 	real := handed(t, "x", "bob:1")
 	f := strings.SplitN(real, " ", 6)
 	with := func(i int, v string) string {
-		g := append([]string(nil), f...)
+		g := slices.Clone(f)
 		g[i] = v
 		return strings.Join(g, " ")
 	}
@@ -85,12 +71,8 @@ func TestAForgedHandoffIsNotProven(t *testing.T) {
 		{"the secret in small letters", real, "secret"},
 		{"fields that change places", strings.Join([]string{f[0], f[2], f[1], f[3], f[4], f[5]}, " "), secret},
 	} {
-		h, ok := wire.ParseHandoff(tt.message)
-		if !ok {
-			t.Errorf("%s: %q is not read", tt.name, tt.message)
-		}
-		if h.ProvenBy(tt.secret) {
-			t.Errorf("%s: %q is proven", tt.name, tt.message)
+		if h, ok := wire.ParseHandoff(tt.message); !ok || h.ProvenBy(tt.secret) {
+			t.Errorf("%s: %q is read %v, and proven", tt.name, tt.message, ok)
 		}
 	}
 	if h, _ := wire.ParseHandoff(real); !h.ProvenBy(secret) {
@@ -110,9 +92,20 @@ func TestWhatIsNoHandoffIsNotRead(t *testing.T) {
 		"", " ", "bob:1", "bob:1 2 7 101 proof", "bob:1 2 7 101", "bob:1 two 7 101 proof x", "bob:1 2 - 101 proof x",
 		"bob:1 2 7 -1 proof x", "bob:1 2 7 1e3 proof x", "bob:1 2 7 18446744073709551616 proof x", "bob:1  2 7 101 proof x",
 		"bob:1 2.0 7 101 proof x", "bob:1 9223372036854775808 7 101 proof x",
+		"bob:1 2 7 101@ proof x", "bob:1 2 7 101@-1 proof x", "bob:1 2 7 101@1000 proof x", "bob:1 2 7 101@x proof x",
 	} {
 		if h, ok := wire.ParseHandoff(message); ok {
 			t.Errorf("%q is read as %+v", message, h)
+		}
+	}
+}
+
+// The proof of a handoff is also one of its slot.
+func TestAHandoffsSlotIsProven(t *testing.T) {
+	message := strings.TrimPrefix(handoff("a:1", 3, "101@2"), "handoff ")
+	for slot, want := range map[string]bool{"2": true, "1": false, "02": false} {
+		if h, ok := wire.ParseHandoff(strings.Replace(message, "@2", "@"+slot, 1)); !ok || h.ProvenBy(secret) != want {
+			t.Errorf("slot %s: %+v, %v, proven %v", slot, h, ok, !want)
 		}
 	}
 }
@@ -124,11 +117,8 @@ func FuzzAHandoffIsReadOrRefused(f *testing.F) {
 	f.Add("a 1 1 1  ", " ")
 	f.Fuzz(func(t *testing.T, message, secret string) {
 		h, ok := wire.ParseHandoff(message)
-		if ok && !strings.HasSuffix(message, h.Lock) {
-			t.Errorf("%q is of the lock %q", message, h.Lock)
-		}
-		if h.ProvenBy(secret) {
-			t.Errorf("%q is proven by %q", message, secret)
+		if ok && !strings.HasSuffix(message, h.Lock) || h.ProvenBy(secret) {
+			t.Errorf("%q, with the secret %q, is of the lock %q, and proven %v", message, secret, h.Lock, h.ProvenBy(secret))
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package scripts_test
 
 import (
-	"crypto/sha1"
 	"errors"
 	"fmt"
 	"testing"
@@ -11,15 +10,23 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// slot has an owner acquire a slot of x, which has two.
-func slot(s *server, waiter quorumlock.Owner, ticket int64, wish int) wire.Answer {
+// slotted is the attempt of a waiter for a slot of x.
+func slotted(waiter quorumlock.Owner, ticket int64, permits, wish int) wire.Call {
+	e := wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: heir(1, lent)}
+	return wire.AcquireInTurn("x", wire.OwnerOf(waiter, 1), ttl, 100, e).At(7).OfSemaphore(permits, wish)
+}
+
+// slot is an attempt for one of two slots.
+func (s *server) slot(waiter quorumlock.Owner, ticket int64, wish int) wire.Answer {
 	s.Helper()
-	e := wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
-	a, err := s.send(wire.AcquireInTurn("x", wire.OwnerOf(waiter, 1), ttl, 100, e).At(7).OfSemaphore(2, wish)).Acquired()
-	if err != nil {
-		s.Fatal(err)
+	return s.acquired(slotted(waiter, ticket, 2, wish))
+}
+
+func (s *server) releaseSlot(waiter quorumlock.Owner) {
+	s.Helper()
+	if left, held, err := s.send(wire.Release("x", wire.OwnerOf(waiter, 1), 1).At(7).OfSemaphore(2, 0)).Released(); err != nil || left != 0 || !held {
+		s.Fatalf("release of %s: %d left, held %v, %v", string(waiter), left, held, err)
 	}
-	return a
 }
 
 func TestANodeGivesEachSlotToOneOwner(t *testing.T) {
@@ -30,9 +37,12 @@ func TestANodeGivesEachSlotToOneOwner(t *testing.T) {
 		{Holder: "w:2.1.7", TTL: ttl + time.Millisecond, Position: 0},
 		{Holder: "w:2.1.7", TTL: ttl + time.Millisecond, Position: 1},
 	} {
-		if a := slot(s, quorumlock.Owner(fmt.Sprint("w:", i+1)), int64(i), 1); a != want {
+		if a := s.slot(quorumlock.Owner(fmt.Sprint("w:", i+1)), int64(i), 1); a != want {
 			t.Errorf("attempt %d: %+v, want %+v", i+1, a, want)
 		}
+	}
+	if slots, err := s.data.SortedSet(wire.SlotsKey("x")); err != nil || slots["w:1.1.7"] != 1 || slots["w:2.1.7"] != 0 {
+		t.Errorf("the slots are %v, %v", slots, err)
 	}
 }
 
@@ -40,16 +50,6 @@ func TestANodeGivesEachSlotToOneOwner(t *testing.T) {
 // waiter that gives back is told one, too.
 func TestANodeNamesAFreeSlot(t *testing.T) {
 	s := start(t)
-	entry := func(waiter quorumlock.Owner, ticket int64) wire.Entry {
-		return wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
-	}
-	ask := func(waiter quorumlock.Owner, ticket int64, slot, other int) wire.Answer {
-		a, err := s.send(wire.AcquireInTurn("x", wire.OwnerOf(waiter, 1), ttl, 100, entry(waiter, ticket)).At(7).OfSemaphore(5, slot).Only(other)).Acquired()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
 	for i, tt := range []struct {
 		slot, other int
 		want        wire.Answer
@@ -61,15 +61,16 @@ func TestANodeNamesAFreeSlot(t *testing.T) {
 		{1, 3, wire.Answer{Elsewhere: true, Holder: "w:1.1.7", Slot: 4, Position: 2}},
 		{1, 3, wire.Answer{Free: true, Holder: "w:3", TTL: 650 * time.Millisecond, Position: 3}}, // three slots are for those before
 	} {
-		if a := ask(quorumlock.Owner(fmt.Sprint("w:", i+1)), int64(i), tt.slot, tt.other); a != tt.want {
+		if a := s.acquired(slotted(quorumlock.Owner(fmt.Sprint("w:", i+1)), int64(i), 5, tt.slot).Only(tt.other)); a != tt.want {
 			t.Errorf("attempt %d: %+v, want %+v", i+1, a, tt.want)
 		}
 	}
-	open, slot, err := s.send(wire.Yield("x", "w:1.1", entry("w:1", 0)).At(7).OfSemaphore(5, 1).Only(3)).Yielded()
+	entry := wire.Entry{Waiter: "w:1", TTL: life, Successor: heir(1, lent)}
+	open, slot, err := s.send(wire.Yield("x", "w:1.1", entry).At(7).OfSemaphore(5, 1).Only(3)).Yielded()
 	if !open || slot != 4 || err != nil {
 		t.Errorf("a waiter that gives back hears open %v, slot %d, %v: want slot 4", open, slot, err)
 	}
-	if a := ask("w:6", 5, 1, 3); !a.Free { // w:1 is queued before it again
+	if a := s.acquired(slotted("w:6", 5, 5, 1).Only(3)); !a.Free { // w:1 is queued before it again
 		t.Errorf("%+v, want a refusal for those before", a)
 	}
 }
@@ -78,7 +79,7 @@ func TestANodeNamesAFreeSlot(t *testing.T) {
 // would keep a hold.
 func TestARenewalIsForOneSlot(t *testing.T) {
 	s := start(t)
-	slot(s, "w:1", 1, 1)
+	s.slot("w:1", 1, 1)
 	for number, want := range []bool{false, true} {
 		if got := s.done(wire.Renew("x", "w:1.1", ttl).At(7).OfSemaphore(2, number)); got != want {
 			t.Errorf("renewing slot %d: %v", number, got)
@@ -86,59 +87,76 @@ func TestARenewalIsForOneSlot(t *testing.T) {
 	}
 }
 
-// The proof of a handoff is also one of its slot.
-func TestAHandoffsSlotIsProven(t *testing.T) {
-	said := func(slot string) string {
-		proof := sha1.Sum(fmt.Appendf(nil, "%s a:1 3 7 101@2 x %s", secret, secret))
-		return fmt.Sprintf("a:1 3 7 101@%s %x x", slot, proof)
-	}
-	for slot, want := range map[string]bool{"2": true, "1": false, "02": false} {
-		if h, ok := wire.ParseHandoff(said(slot)); !ok || h.ProvenBy(secret) != want {
-			t.Errorf("slot %s: %+v, %v, proven %v", slot, h, ok, !want)
-		}
-	}
-	for _, slot := range []string{"", "-1", "1000", "x"} {
-		if h, ok := wire.ParseHandoff(said(slot)); ok {
-			t.Errorf("slot %q: %+v", slot, h)
-		}
-	}
-}
-
-// A replica that took over may have some slots, and lack others that were given a moment before.
-func TestTheGuardAsksThoughASlotIsThere(t *testing.T) {
-	s := start(t)
-	slot(s, "w:1", 1, 1)
-	e := wire.Entry{Waiter: "w:2", Ticket: 2, TTL: life}
-	r := s.send(wire.AcquireInTurn("x", "w:2.1", ttl, 100, e).At(7).OfSemaphore(2, 0).Guarded(24 * time.Hour))
-	if _, err := r.Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) {
-		t.Errorf("%v, want ErrQuarantined", err)
-	}
-}
-
 // While several slots are free, waiters are on their way to them. If they were handed slots, each
 // node would hand other ones. They are told which slot was released.
 func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
-	c := gather(t)
-	free := func(waiter quorumlock.Owner) {
-		c.Helper()
-		if left, held, err := c.send(wire.Release("x", wire.OwnerOf(waiter, 1), 1).At(7).OfSemaphore(2, 0)).Released(); err != nil || left != 0 || !held {
-			t.Fatalf("%d left, held %v, %v", left, held, err)
-		}
+	s := gather(t)
+	s.slot("w:1", 1, 0)
+	s.slot("w:2", 2, 1)
+	s.slot("alice:3", 3, 0)
+	s.wait(lent/2 + time.Millisecond) // alice may be dead
+	s.slot("bob:4", 4, 0)
+	s.releaseSlot("w:1")
+	s.checkHeard("slot alice:3 0 x")
+	s.releaseSlot("w:2")
+	s.checkHeard("slot bob:4 1 x")
+	s.slot("alice:3", 3, 0)
+	s.slot("bob:4", 4, 0)
+	s.slot("carol:5", 5, 1)
+	s.checkHeard()
+	s.releaseSlot("bob:4")
+	s.checkHeard(handoff("carol:5", 1, "102@1"))
+}
+
+// A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays
+// as it is.
+func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
+	for name, call := range map[string]wire.Call{
+		"release": wire.ReleaseAndLeave("x", "w:9.1", "w:9", true).At(7),
+		"leave":   wire.Leave("x", "w:9", true),
+		"yield":   wire.Yield("x", "w:9.1", wire.Entry{Waiter: "w:9", Ticket: 1, TTL: life, Successor: heir(1, lent)}).At(7),
+		"raise":   wire.Raise("x", "w:9.1", ttl, 100, 150).At(7),
+		"force":   wire.ForceRelease("x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := gather(t)
+			s.grant("x", "holder:1", 1, 100)
+			s.stand("alice:1", 100)
+			s.stand("bob:1", 200)
+			s.release("x", "holder:1", 1) // it is free, and alice was called
+			s.checkHeard("turn alice:1 x")
+			s.send(call.OfSemaphore(2, 0))
+			s.checkQueue("alice:1", "bob:1")
+			s.checkHeard()
+		})
 	}
-	slot(c.server, "w:1", 1, 0)
-	slot(c.server, "w:2", 2, 1)
-	slot(c.server, "alice:3", 3, 0)
-	c.wait(lent/2 + time.Millisecond) // alice may be dead
-	slot(c.server, "bob:4", 4, 0)
-	free("w:1")
-	c.checkHeard("slot alice:3 0 x")
-	free("w:2")
-	c.checkHeard("slot bob:4 1 x")
-	slot(c.server, "alice:3", 3, 0)
-	slot(c.server, "bob:4", 4, 0)
-	slot(c.server, "carol:5", 5, 1)
-	c.checkHeard()
-	free("bob:4")
-	proof := sha1.Sum(fmt.Appendf(nil, "%s carol:5 1 7 102@1 x %s", secret, secret))
-	c.checkHeard(fmt.Sprintf("handoff carol:5 1 7 102@1 %x x", proof))
+}
+
+// Inspect changes nothing, so that a user who may only read can use it. Holds that are over are not
+// shown. A mutex of the name of a semaphore says what it is, even if nobody has that.
+func TestInspectOfASemaphoreChangesNothing(t *testing.T) {
+	s := start(t)
+	s.slot("w:1", 1, 0)
+	s.wait(time.Second)
+	s.slot("w:2", 2, 1)
+	s.wait(ttl - time.Second)
+	look := func(want ...int) {
+		t.Helper()
+		s.unchanged(func() {
+			state, err := s.send(wire.Inspect("x", 10).OfSemaphore(2, 0)).InspectedSlots()
+			if err != nil || len(state.Slots) != len(want) || len(want) == 1 && state.Slots[0].Number != want[0] {
+				t.Errorf("%+v, %v, want the slots %v", state.Slots, err, want)
+			}
+		})
+	}
+	look(0, 1)
+	s.wait(time.Millisecond)
+	look(1)
+	s.releaseSlot("w:2")
+	if _, err := s.send(wire.Inspect("x", 10)).Inspected(); !errors.Is(err, quorumlock.ErrWrongKind) {
+		t.Errorf("%v, want ErrWrongKind", err)
+	}
+	s.slot("w:2", 2, 1)
+	s.data.Del("x") // nobody knows when the holds end
+	look()
 }

@@ -1,57 +1,61 @@
 package scripts_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // reader is the entry of a waiter that wants to share the lock.
 func reader(waiter quorumlock.Owner, ticket int64, attempt int) wire.Entry {
-	return wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Callers: 1,
-		Successor: wire.Successor{Attempt: attempt, TTL: lent, Cell: 7, Secret: secret}}
+	return wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Callers: 1, Successor: heir(attempt, lent)}
 }
 
-// share is an attempt of a waiter that wants to share the lock.
-func (c *crowd) share(owner quorumlock.Owner, e wire.Entry) wire.Answer {
-	c.Helper()
-	a, err := c.send(wire.AcquireInTurn("x", owner, ttl, 0, e).Shared()).Acquired()
-	if err != nil {
-		c.Fatal(err)
-	}
-	return a
+// reads is an attempt of a waiter that wants to share the lock.
+func (s *server) reads(owner quorumlock.Owner, e wire.Entry) wire.Answer {
+	s.Helper()
+	return s.acquired(wire.AcquireInTurn("x", owner, ttl, 0, e).Shared())
 }
 
 // A reader was handed the lock in its turn, and asks again. A writer that has come since must not
 // keep it out: each would wait for the other until the share is over.
 func TestTheNextAttemptOfAReaderTakesOverWhatWasHandedToIt(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 100)
-	c.share("bob:1.7", reader("bob:1", 100, 1))
-	c.release("x", "holder:1", 1)
-	if a := c.stand("alice:1", 50); a.Granted {
+	s := gather(t)
+	s.grant("x", "holder:1", 1, 100)
+	s.reads("bob:1.7", reader("bob:1", 100, 1))
+	s.release("x", "holder:1", 1)
+	if a := s.stand("alice:1", 50); a.Granted {
 		t.Fatal("a writer was granted what a reader shares")
 	}
-	if a := c.share("bob:1.1", reader("bob:1", 100, 2)); !a.Granted {
+	if a := s.reads("bob:1.1", reader("bob:1", 100, 2)); !a.Granted {
 		t.Errorf("the reader's next attempt was refused: %+v", a)
 	}
-	if c.data.HGet("x", "bob:1/1.7") != "" {
+	if s.data.HGet("x", "bob:1/1.7") != "" {
 		t.Error("the successor of its first attempt still shares the lock")
 	}
-	c.checkQueue("alice:1")
+	s.checkQueue("alice:1")
+}
+
+// A reader of many that gives up names its last attempt, so that the node need not look for it.
+func TestAReaderThatGivesUpLeavesWhatItWasHanded(t *testing.T) {
+	s := gather(t)
+	s.grant("x", "holder:1", 1, 100)
+	s.reads("bob:1.7", reader("bob:1", 100, 1))
+	s.release("x", "holder:1", 1)
+	s.do(wire.Leave("x", "bob:1", true).Through(3, 7))
+	s.checkHold("x", "", "")
 }
 
 // Two addresses may lead to one server. It counts once, whoever else shares the lock there.
 func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
-	c := gather(t)
+	s := start(t)
 	ask := func(owner quorumlock.Owner, cell int) wire.Answer {
-		a, err := c.send(wire.Acquire("x", owner, ttl, 1, 100).Shared().Among(0, 2).At(cell)).Acquired()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
+		return s.acquired(wire.Acquire("x", owner, ttl, 1, 100).Shared().Among(0, 2).At(cell))
 	}
 	if !ask("carol:1.1", 2).Granted || !ask("bob:1.1", 0).Granted {
 		t.Fatal("two readers were not granted a free lock")
@@ -59,7 +63,7 @@ func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 	if a := ask("bob:1.1", 1); a.Granted || wire.Base(a.Holder) != "bob:1.1" {
 		t.Errorf("a reader that shares the lock there as another cell got %+v, want a refusal that names it", a)
 	}
-	c.wait(ttl + 2*time.Millisecond)
+	s.wait(ttl + 2*time.Millisecond)
 	if !ask("carol:1.2", 2).Granted || !ask("bob:1.1", 1).Granted {
 		t.Error("what is over is in the way")
 	}
@@ -68,35 +72,29 @@ func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 // A yield through a server's other address queues a waiter again, though its successor already
 // shares the lock there. If the lock were handed to it once more, one server would count twice.
 func TestAServerWithTwoAddressesHandsOverOneShare(t *testing.T) {
-	c := gather(t)
-	bob := reader("bob:1", 100, 1)
-	again := bob
+	s := gather(t)
+	again := reader("bob:1", 100, 1)
 	again.Successor.Cell = 8
-	c.grant("x", "holder:1", 1, 100)
-	if _, err := c.send(wire.AcquireInTurn("x", "bob:1.7", ttl, 0, bob).Shared().Among(6, 8)).Acquired(); err != nil {
-		t.Fatal(err)
+	yields := func(want bool) {
+		t.Helper()
+		s.share("carol:1", ttl)
+		s.do(wire.Yield("x", "bob:1.8", again).Shared().Among(6, 8))
+		s.checkQueue("bob:1")
+		s.release("x", "carol:1", 1)
+		if got := s.data.HGet("x", "bob:1/1.8") != ""; got != want {
+			t.Errorf("the waiter shares the lock as another cell: %v, want %v", got, want)
+		}
 	}
-	c.release("x", "holder:1", 1)
-	if c.data.HGet("x", "bob:1/1.7") == "" {
+	s.grant("x", "holder:1", 1, 100)
+	s.acquired(wire.AcquireInTurn("x", "bob:1.7", ttl, 0, reader("bob:1", 100, 1)).Shared().Among(6, 8))
+	s.release("x", "holder:1", 1)
+	if s.data.HGet("x", "bob:1/1.7") == "" {
 		t.Fatal("the waiter was not handed its share")
 	}
-	c.send(wire.Acquire("x", "carol:1", ttl, 1, 0).Shared())
-	c.send(wire.Yield("x", "bob:1.8", again).Shared().Among(6, 8))
-	c.checkQueue("bob:1")
-	c.release("x", "carol:1", 1)
-	if c.data.HGet("x", "bob:1/1.8") != "" {
-		t.Error("the waiter was handed a second share, as another cell")
-	}
-	c.checkQueue()
-
-	// When the first share is over, the waiter may have the other one.
-	c.wait(lent + 2*time.Millisecond)
-	c.send(wire.Acquire("x", "carol:1", ttl, 1, 0).Shared())
-	c.send(wire.Yield("x", "bob:1.8", again).Shared().Among(6, 8))
-	c.release("x", "carol:1", 1)
-	if c.data.HGet("x", "bob:1/1.8") == "" {
-		t.Error("a share that is over is in the way")
-	}
+	yields(false)
+	s.checkQueue()
+	s.wait(lent + 2*time.Millisecond) // the first share is over
+	yields(true)
 }
 
 // Waiters that want to share the lock and wait for other locks, too, may have no use for a share
@@ -109,43 +107,100 @@ func TestAShareIsHandedToOneWaiterForSeveralLocks(t *testing.T) {
 		return e
 	}
 	for what, tt := range map[string]struct {
-		release func(c *crowd)
-		handed  bool
+		leaves wire.Call
+		handed bool
 	}{
-		"one reader leaves":                    {func(c *crowd) { c.release("x", "reader:1", 1) }, false},
-		"a reader with other locks leaves":     {func(c *crowd) { c.send(wire.Release("x", "reader:1", 1).Lends()) }, true},
-		"a waiter for several locks gives up":  {func(c *crowd) { c.send(wire.Leave("x", "carol:1", true)) }, false},
-		"a waiter for several locks gives way": {func(c *crowd) { c.send(wire.Yield("x", "carol:1.1", several("carol:1", 300)).Shared()) }, false},
+		"one reader leaves":                    {wire.Release("x", "reader:1", 1), false},
+		"a reader with other locks leaves":     {wire.Release("x", "reader:1", 1).Lends(), true},
+		"a waiter for several locks gives up":  {wire.Leave("x", "carol:1", true), false},
+		"a waiter for several locks gives way": {wire.Yield("x", "carol:1.1", several("carol:1", 300)).Shared(), false},
+		"a writer leaves":                      {wire.Release("x", "writer:1", 1), true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			c := gather(t)
-			c.send(wire.Acquire("x", "reader:1", ttl, 1, 100).Shared())
-			c.send(wire.Acquire("x", "reader:2", ttl, 1, 100).Shared())
-			for i, waiter := range []quorumlock.Owner{"alice:1", "bob:1", "carol:1"} { // each gave its share back, as another lock was taken
-				c.share(waiter+".1", several(waiter, int64(100*(i+1))))
-				if r := c.send(wire.Yield("x", waiter+".1", several(waiter, int64(100*(i+1)))).Shared()); r.Err != nil {
-					t.Fatal(r.Err)
+			s := gather(t)
+			write := what == "a writer leaves"
+			if write {
+				s.grant("x", "writer:1", 1, 100)
+			} else {
+				s.share("reader:1", ttl)
+				s.share("reader:2", ttl)
+			}
+			for i, waiter := range []quorumlock.Owner{"alice:1", "bob:1", "carol:1"} {
+				e := several(waiter, int64(100*(i+1)))
+				e.Several = !write || waiter != "carol:1"
+				if a := s.reads(waiter+".1", e); a.Granted { // it gives its share back, as another lock was taken
+					s.do(wire.Yield("x", waiter+".1", e).Shared())
 				}
 			}
-			tt.release(c)
-			for successor, want := range map[quorumlock.Owner]bool{"alice:1/1.7": tt.handed, "bob:1/1.7": false, "carol:1/1.7": false} {
-				if got := c.done(wire.Renew("x", successor, ttl)); got != want {
+			s.do(tt.leaves)
+			for successor, want := range map[quorumlock.Owner]bool{"alice:1/1.7": tt.handed, "bob:1/1.7": false, "carol:1/1.7": write} {
+				if got := s.done(wire.Renew("x", successor, ttl)); got != want {
 					t.Errorf("%s has a share: %v, want %v", successor, got, want)
 				}
 			}
 		})
 	}
-	t.Run("a writer leaves", func(t *testing.T) {
-		c := gather(t)
-		c.grant("x", "writer:1", 1, 100)
-		c.share("alice:1.1", several("alice:1", 100))
-		c.share("bob:1.1", several("bob:1", 200))
-		c.share("carol:1.1", reader("carol:1", 300, 1))
-		c.release("x", "writer:1", 1)
-		for successor, want := range map[quorumlock.Owner]bool{"alice:1/1.7": true, "bob:1/1.7": false, "carol:1/1.7": true} {
-			if got := c.done(wire.Renew("x", successor, ttl)); got != want {
-				t.Errorf("%s has a share: %v, want %v", successor, got, want)
+}
+
+// Shares that nobody has released pile up while others share the lock and nobody waits. However
+// many, they must not make the lock unusable.
+func TestManySharesThatAreOver(t *testing.T) {
+	s := start(t)
+	s.setClock(today)
+	s.share(alice, ttl)
+	for i := range 9000 {
+		s.data.HSet("x", fmt.Sprint("dead:", i), fmt.Sprint(today.Add(time.Second).UnixMilli()))
+	}
+	s.setClock(today.Add(2 * time.Second))
+	if a := s.acquire("x", bob, 1, 100); a.Granted || a.Holder != alice {
+		t.Errorf("%+v, want that alice has it", a)
+	}
+	if n, _ := s.data.HKeys("x"); len(n) != 2 {
+		t.Errorf("%d fields are left", len(n))
+	}
+}
+
+// The key of a lock ends with the last share: Redisson's clients wait for the key's own TTL.
+func TestTheKeyOfASharedLockEndsWithItsLastShare(t *testing.T) {
+	s := start(t)
+	s.setClock(today)
+	s.share(alice, time.Hour)
+	s.share(bob, ttl)
+	if in := s.inspect("x"); len(in.Readers) != 2 || in.Readers[0].Owner != alice || in.Readers[1].Owner != bob {
+		t.Errorf("%+v, want both readers", in)
+	}
+	s.release("x", alice, 1)
+	if left := s.data.TTL("x"); left > ttl {
+		t.Errorf("the key ends in %v, and the only share in %v", left, ttl)
+	}
+	s.setClock(today.Add(2 * ttl)) // bob is dead
+	if state := s.inspect("x"); state.Held() || state.TTL != 0 {
+		t.Errorf("%+v, want a free lock without a TTL", state)
+	}
+	s.share("carol:1", ttl)
+	s.release("x", "carol:1", 1)
+	s.checkHold("x", "", "")
+}
+
+// What a call of a reader costs that waits behind a writer, beside so many who read. Of 5,000
+// readers it must not cost fifty times what it does beside 100.
+func BenchmarkAReaderBehindAWriter(b *testing.B) {
+	for _, many := range []int{100, 1000, 5000} {
+		b.Run(fmt.Sprint(many), func(b *testing.B) {
+			_, nodes := locktest.Nodes(b, 1)
+			send := func(c wire.Call) {
+				if r := transport.Of(nodes[0]).Send(b.Context(), c)[0]; r.Err != nil {
+					b.Fatal(r.Err)
+				}
 			}
-		}
-	})
+			for i := range many {
+				send(wire.Acquire("x", quorumlock.Owner(fmt.Sprint("w:", i)), time.Hour, 1, 100).Shared())
+			}
+			send(wire.AcquireInTurn("x", "alice:1.0", time.Hour, 100, wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: time.Hour}))
+			again := wire.AcquireInTurn("x", "bob:1.0", time.Hour, 100, reader("bob:1", 2, 1)).Shared().Among(0, 0)
+			for b.Loop() {
+				send(again)
+			}
+		})
+	}
 }

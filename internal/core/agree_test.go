@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -10,18 +11,15 @@ import (
 func disagreeing(t *testing.T) *Machine {
 	t.Helper()
 	m := start(2, 3)
-	m.Step(at(0), answer(Acquire, 0, Reply{OK: true, Token: 7}))
-	fx := m.Step(at(0), answer(Acquire, 1, Reply{OK: true, Token: 9}))
-	if got := calls(fx, 0); len(got) != 1 || got[0] != Raise || m.Phase() != Agreeing {
-		t.Fatalf("control: phase %d, the first cell is asked for %v", m.Phase(), got)
-	}
+	want(t, plays(m, answer(Acquire, 0, grant), answer(Acquire, 1, Reply{OK: true, Token: 9})), 0, Raise)
+	control(t, m, Agreeing)
 	return m
 }
 
 // The cells that granted first chose the token. A raise that fails at one of them does not end an
 // attempt that a quorum granted.
 func TestARaiseThatFailsAtAMinorityEndsNoAttempt(t *testing.T) {
-	failed := answer(Raise, 0, Reply{Err: errNoAnswer})
+	failed := answer(Raise, 0, lost)
 	for _, tt := range []struct {
 		name   string
 		late   Reply
@@ -31,29 +29,21 @@ func TestARaiseThatFailsAtAMinorityEndsNoAttempt(t *testing.T) {
 		{"a lower token", Reply{OK: true, Token: 8}, true, true},
 		{"the same token", Reply{OK: true, Token: 9}, false, true},
 		{"a higher token", Reply{OK: true, Token: 10}, false, true},
-		{"a refusal", Reply{Holder: "other:1", TTL: time.Second}, false, false},
-		{"a failure", Reply{Err: errNoAnswer}, false, false},
+		{"a refusal", heldByOther, false, false},
+		{"a failure", lost, false, false},
 	} {
-		for _, first := range []bool{true, false} { // the late answer comes before the failed raise
+		late := answer(Acquire, 2, tt.late)
+		for _, events := range [][]Event{{late, failed}, {failed, late}} {
 			m := disagreeing(t)
-			events := []Event{answer(Acquire, 2, tt.late), failed}
-			if !first {
-				events[0], events[1] = events[1], events[0]
-			}
-			raised := false
-			for _, e := range events {
-				for _, do := range calls(m.Step(at(0), e), 2) {
-					raised = raised || do == Raise
-				}
-			}
+			raised := slices.Contains(asks(sends(m, at(0), events...), 2), Raise)
 			if raised != tt.raised {
-				t.Errorf("%s, first %v: raised %v", tt.name, first, raised)
+				t.Errorf("%s, %+v: raised %v", tt.name, events, raised)
 			}
 			if raised {
-				m.Step(at(0), answer(Raise, 2, Reply{OK: true}))
+				plays(m, answer(Raise, 2, Reply{OK: true}))
 			}
 			if got := m.Phase() == Holding; got != tt.got || got && m.Token() != 9 {
-				t.Errorf("%s, first %v: phase %d, token %d", tt.name, first, m.Phase(), m.Token())
+				t.Errorf("%s, %+v: phase %d, token %d", tt.name, events, m.Phase(), m.Token())
 			}
 		}
 	}
@@ -61,21 +51,11 @@ func TestARaiseThatFailsAtAMinorityEndsNoAttempt(t *testing.T) {
 
 // The same for a MultiLock: each member needs a quorum of its own.
 func TestARaiseThatFailsAtAMinorityEndsNoAttemptOfAMultiLock(t *testing.T) {
-	two := Majority(2, 3)
-	m := New(&Config{Tree: Every([]Tree{two, two}), TTL: 10 * time.Second, NodeTimeout: time.Second, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
-	m.Step(at(0), Event{Kind: Start})
-	for cell := range int32(5) {
-		if cell != 2 {
-			m.Step(at(0), answer(Acquire, cell, Reply{OK: true, Token: uint64(7 + cell/3)}))
-		}
-	}
-	fx := m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7}))
-	if got := calls(fx, 2); len(got) != 1 || got[0] != Raise {
-		t.Fatalf("the late cell is asked for %v, want a raise", got)
-	}
-	m.Step(at(0), answer(Raise, 0, Reply{Err: errNoAnswer}))
-	m.Step(at(0), answer(Raise, 1, Reply{OK: true}))
-	if fx := m.Step(at(0), answer(Raise, 2, Reply{OK: true})); fx.Outcome != Acquired {
+	m := begin(trying(Every([]Tree{Majority(2, 3), Majority(2, 3)})))
+	granted(m, 0, 1)
+	plays(m, answer(Acquire, 3, Reply{OK: true, Token: 8}), answer(Acquire, 4, Reply{OK: true, Token: 8}))
+	want(t, plays(m, answer(Acquire, 2, grant)), 2, Raise)
+	if fx := plays(m, answer(Raise, 0, lost), answer(Raise, 1, Reply{OK: true}), answer(Raise, 2, Reply{OK: true})); fx.Outcome != Acquired {
 		t.Errorf("phase %d, want the lock", m.Phase())
 	}
 }
@@ -84,29 +64,13 @@ func TestARaiseThatFailsAtAMinorityEndsNoAttemptOfAMultiLock(t *testing.T) {
 func TestARaiseThatFailsAtAMinorityEndsNoHandoff(t *testing.T) {
 	for token, want := range map[uint64]int{8: 1, 9: 0} { // raises
 		m := start(2, 3)
-		for cell := range int32(3) {
-			m.Step(at(0), answer(Acquire, cell, Reply{Holder: "other:1", TTL: time.Second}))
-		}
-		raised := 0
-		hand := func(cell int32, token uint64) {
-			fx := m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: token})
-			if cell == 2 {
-				raised += len(calls(fx, cell))
-			}
-		}
-		hand(0, 7)
-		hand(1, 9)
-		if m.Phase() != Agreeing {
-			t.Fatalf("control: phase %d", m.Phase())
-		}
-		hand(2, token)
-		hand(2, token)
-		for _, e := range []Event{answer(Raise, 0, Reply{Err: errNoAnswer}), answer(Raise, 2, Reply{OK: true})} {
-			e.Call.Successor = true
-			m.Step(at(0), e)
-		}
-		if raised != want || m.Phase() != Holding || m.Token() != 9 {
-			t.Errorf("token %d: %d raises, phase %d, token %d of the hold", token, raised, m.Phase(), m.Token())
+		refused(m, 3)
+		plays(m, handed(0, 1, 7), handed(1, 1, 9))
+		control(t, m, Agreeing)
+		raised := asks(sends(m, at(0), handed(2, 1, token), handed(2, 1, token)), 2)
+		plays(m, ofSuccessor(answer(Raise, 0, lost)), ofSuccessor(answer(Raise, 2, Reply{OK: true})))
+		if len(raised) != want || m.Phase() != Holding || m.Token() != 9 {
+			t.Errorf("token %d: %d raises, phase %d, token %d of the hold", token, len(raised), m.Phase(), m.Token())
 		}
 	}
 }
@@ -117,58 +81,45 @@ func TestAnAgreementDoesNotWaitLongForASilentCell(t *testing.T) {
 	if m.Wake() != 0 {
 		t.Errorf("it stops waiting at %v while a raise is unanswered", m.Wake())
 	}
-	m.Step(at(0), answer(Raise, 0, Reply{Err: errNoAnswer}))
+	plays(m, answer(Raise, 0, lost))
 	wake := m.Wake()
 	if first := at(3 * time.Millisecond).Mono; wake != first {
 		t.Fatalf("it waits until %v, want three round trips, until %v", wake, first)
 	}
-	early := Time{wake - 1, wake - 1}
-	if m.Step(early, Event{Kind: Tick}); m.Phase() != Agreeing {
-		t.Errorf("phase %d before that time", m.Phase())
-	}
-	if m.Step(Time{wake, wake}, Event{Kind: Tick}); m.Phase() != Yielding {
-		t.Errorf("phase %d after that time, want it to give way", m.Phase())
+	for late, phase := range []Phase{Agreeing, Yielding} {
+		now := wake - 1 + time.Duration(late)
+		m.Step(Time{now, now}, Event{Kind: Tick})
+		control(t, m, phase)
 	}
 }
 
 // A late grant of another slot has no vote on the token of the hold.
 func TestALateGrantOfAnotherSlotIsNotRaised(t *testing.T) {
 	for slot, want := range map[int32]int{0: 0, 1: 1} {
-		m, asked := newSemaphore(t, 5, 3, false)
-		for i, token := range []uint64{7, 8, 9} {
-			m.Step(at(0), Event{Kind: Replied, Call: asked[i], Reply: Reply{OK: true, Token: token, Slot: 1}})
-		}
-		fx := m.Step(at(0), Event{Kind: Replied, Call: asked[3], Reply: Reply{OK: true, Token: 7, Slot: slot}})
-		if got := len(calls(fx, 3)); m.Phase() != Agreeing || got != want {
-			t.Errorf("slot %d: phase %d, %d raises, want %d", slot, m.Phase(), got, want)
+		m := newSemaphore(5, 3, false)
+		for i, r := range []Reply{{Token: 7, Slot: 1}, {Token: 8, Slot: 1}, {Token: 9, Slot: 1}, {Token: 7, Slot: slot}} {
+			r.OK = true
+			fx := plays(m, answer(Acquire, int32(i), r))
+			if got := len(asks(fx.Calls, 3)); i == 3 && (m.Phase() != Agreeing || got != want) {
+				t.Errorf("slot %d: phase %d, %d raises, want %d", slot, m.Phase(), got, want)
+			}
 		}
 	}
 }
 
 // A TryLock lasts for three node timeouts at most, so it begins no raise after two.
 func TestATryLockBeginsNoRaiseAfterTwoNodeTimeouts(t *testing.T) {
-	for late, want := range map[time.Duration]Do{0: Raise, time.Millisecond: ReleaseAndLeave} {
+	for late, do := range map[time.Duration]Do{0: Raise, time.Millisecond: ReleaseAndLeave} {
 		m := try(2, 3, time.Millisecond)
-		m.Step(at(0), Event{Kind: Start})
-		m.Step(at(0), answer(Acquire, 0, Reply{OK: true, Token: 7}))
-		m.Step(at(0), answer(Acquire, 1, Reply{OK: true, Token: 9}))
-		m.Step(at(0), answer(Acquire, 2, Reply{Err: errNoAnswer}))
-		m.Step(at(0), answer(Raise, 0, Reply{OK: false}))
-		for _, cell := range []int32{0, 1} {
-			m.Step(at(0), answer(Yield, cell, Reply{OK: true}))
-		}
+		plays(m, Event{Kind: Start}, answer(Acquire, 0, grant), answer(Acquire, 1, Reply{OK: true, Token: 9}), answer(Acquire, 2, lost),
+			answer(Raise, 0, Reply{}), answer(Yield, 0, Reply{OK: true}), answer(Yield, 1, Reply{OK: true}))
 		m.Step(at(time.Millisecond), Event{Kind: Tick})
-		if n, _ := m.Attempt(); n != 2 || m.Phase() != Asking {
-			t.Fatalf("control: phase %d of attempt %d", m.Phase(), n)
-		}
-		m.Step(at(0), reply(Acquire, 0, 2, Reply{OK: true, Token: 17}))
-		m.Step(at(0), reply(Acquire, 1, 2, Reply{OK: true, Token: 19}))
+		wantAsking(t, m, 2)
+		plays(m, reply(Acquire, 0, 2, Reply{OK: true, Token: 17}), reply(Acquire, 1, 2, Reply{OK: true, Token: 19}))
 		last := m.lastTry() - time.Millisecond
 		now := Time{last + late, last + late}
-		m.Step(now, reply(Raise, 0, 2, Reply{Err: errNoAnswer}))
-		if got := calls(m.Step(now, reply(Acquire, 2, 2, Reply{OK: true, Token: 18})), 2); len(got) != 1 || got[0] != want {
-			t.Errorf("%v later: the cell is asked for %v, want %v", late, got, want)
-		}
+		m.Step(now, reply(Raise, 0, 2, lost))
+		want(t, m.Step(now, reply(Acquire, 2, 2, Reply{OK: true, Token: 18})), 2, do)
 	}
 }
 
@@ -176,7 +127,7 @@ func TestATryLockBeginsNoRaiseAfterTwoNodeTimeouts(t *testing.T) {
 func TestAnAgreementThatEndsAfterTheValidityIsTooLate(t *testing.T) {
 	for late, want := range map[time.Duration]Reason{9 * time.Second: HeldOrNone, 10 * time.Second: TooLate} {
 		m := disagreeing(t)
-		m.Step(at(time.Second), answer(Acquire, 2, Reply{Err: errNoAnswer}))
+		m.Step(at(time.Second), answer(Acquire, 2, lost))
 		if fx := m.Step(at(late), answer(Raise, 0, Reply{})); !fx.Waiting || fx.Reason != want {
 			t.Errorf("after %v: waiting %v, reason %d, want %d", late, fx.Waiting, fx.Reason, want)
 		}
@@ -186,15 +137,10 @@ func TestAnAgreementThatEndsAfterTheValidityIsTooLate(t *testing.T) {
 // Nodes that granted were up a moment ago. So a TryLock tries again, though most raises fail.
 func TestATryLockTriesAgainAfterRaisesThatFail(t *testing.T) {
 	m := try(3, 5, time.Millisecond)
-	m.Step(at(0), Event{Kind: Start})
+	plays(m, Event{Kind: Start})
 	for cell, token := range []uint64{7, 8, 9, 7} {
-		m.Step(at(0), answer(Acquire, int32(cell), Reply{OK: true, Token: token}))
+		plays(m, answer(Acquire, int32(cell), Reply{OK: true, Token: token}))
 	}
-	for _, cell := range []int32{0, 1, 3} {
-		m.Step(at(0), answer(Raise, cell, Reply{Err: errNoAnswer}))
-	}
-	m.Step(at(0), answer(Acquire, 4, Reply{OK: true, Token: 7}))
-	if m.Step(at(0), answer(Raise, 4, Reply{Err: errNoAnswer})); m.Phase() != Yielding {
-		t.Errorf("phase %d, want it to give way", m.Phase())
-	}
+	plays(m, answer(Raise, 0, lost), answer(Raise, 1, lost), answer(Raise, 3, lost), answer(Acquire, 4, grant), answer(Raise, 4, lost))
+	control(t, m, Yielding)
 }

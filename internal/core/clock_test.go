@@ -3,8 +3,6 @@ package core
 import (
 	"testing"
 	"time"
-
-	"github.com/quorumlock/quorumlock"
 )
 
 // The clock that shows more time counts: the monotonic clock may stand still during a suspend, and
@@ -27,16 +25,12 @@ func TestElapsedIsWhatTheClockThatSaysMoreSays(t *testing.T) {
 // The computer was suspended, with every timer. A renewal is answered before the timer of the
 // deadline fires: the lease is over all the same.
 func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
-	c := &Config{TTL: 10 * time.Second, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
-	m := New(c, func(int) time.Duration { return 0 }, 1)
-	now := Time{Mono: time.Hour, Boot: time.Hour}
-	fx := m.Step(now, Event{Kind: Start})
-	m.Step(now, Event{Kind: Replied, Call: fx.Calls[0], Reply: Reply{OK: true, Token: 1}})
-	fx = m.Step(now, Event{Kind: Extend})
-	renew := fx.Calls[0]
+	m := begin(config(Tree{}))
+	plays(m, answer(Acquire, 0, grant), extend)
 	until := m.Until()
-	now = Time{now.Mono + time.Millisecond, now.Boot + c.TTL}
-	if fx = m.Step(now, Event{Kind: Replied, Call: renew, Reply: Reply{OK: true}}); fx.Lost != NotRenewed {
+	now := at(time.Millisecond)
+	now.Boot += m.cfg.TTL
+	if fx := m.Step(now, renewal(0, Reply{OK: true})); fx.Lost != NotRenewed {
 		t.Errorf("loss %d, want %d: the lease had ended when the answer came", fx.Lost, NotRenewed)
 	}
 	if m.Until() != until {
@@ -46,14 +40,28 @@ func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
 
 // The computer was suspended during the attempt. The timer of the deadline fires as much earlier.
 func TestADeadlineCountsASuspendBeforeTheGrant(t *testing.T) {
-	c := &Config{TTL: 10 * time.Second, NodeTimeout: time.Minute, Drift: quorumlock.DefaultDrift()}
-	m := New(c, func(int) time.Duration { return 0 }, 1)
-	now := Time{Mono: time.Hour, Boot: time.Hour}
-	fx := m.Step(now, Event{Kind: Start})
 	const suspended = 3 * time.Second
+	c := config(Tree{})
+	c.Renew, c.NodeTimeout = false, time.Minute
+	m, now := begin(c), at(0)
 	now.Boot += suspended
-	m.Step(now, Event{Kind: Replied, Call: fx.Calls[0], Reply: Reply{OK: true, Token: 1}})
+	m.Step(now, answer(Acquire, 0, grant))
 	if got, want := m.Wake(), m.Until()-suspended; got != want {
 		t.Errorf("the timer runs until %v, want %v", got, want)
+	}
+}
+
+// Close ends a call that has not won yet. A hold is lost.
+func TestCloseEndsWhatAMachineDoes(t *testing.T) {
+	closed := Event{Kind: Close}
+	if fx := plays(start(2, 3), closed); fx.Outcome != Failed || fx.Reason != Cancelled || fx.Lost != NoReason {
+		t.Errorf("while it asks: %+v", fx)
+	}
+	m := holding(0, 1, 2)
+	if fx := plays(m, closed); m.Phase() != Losing || fx.Lost != Closed {
+		t.Errorf("while it holds: phase %d, %+v", m.Phase(), fx)
+	}
+	if fx := plays(m, closed); m.Phase() != Losing || fx.Outcome != Undecided || fx.Lost != NoReason {
+		t.Errorf("once more: phase %d, %+v", m.Phase(), fx)
 	}
 }

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -105,13 +104,13 @@ func (d *driver) reply(c Call, well bool) Reply {
 	r.Again, r.Rival = d.rng.IntN(9) == 0, d.rng.IntN(3) == 0
 	switch d.rng.IntN(10) {
 	case 0:
-		return Reply{Err: errors.New("lost")}
+		return lost
 	case 1:
-		return Reply{Err: errors.New("not sent"), Unsent: true}
+		return unsent
 	case 2:
-		return Reply{Err: errors.New("no lock"), NotALock: true}
+		return Reply{Err: errNoAnswer, NotALock: true}
 	case 3:
-		return Reply{Err: errors.New("restarted"), Quarantined: true}
+		return Reply{Err: errNoAnswer, Quarantined: true}
 	}
 	if !r.OK {
 		r.Holder = quorumlock.Owner(fmt.Sprint("c:", d.rng.IntN(3)))
@@ -133,14 +132,13 @@ func (d *driver) pass(max time.Duration) {
 func (d *driver) any() {
 	d.pass(40 * time.Millisecond)
 	cell := int32(d.rng.IntN(len(d.m.Cells)))
-	attempt, _ := d.m.Attempt()
 	switch n := d.rng.IntN(100); {
 	case n < 55 && len(d.calls) > 0:
 		d.answer(false)
 	case n < 65:
 		d.step(Event{Kind: Turn, Cell: cell})
 	case n < 75:
-		d.step(Event{Kind: Handoff, Cell: cell, Attempt: max(attempt-int32(d.rng.IntN(2)), 1), Token: uint64(1 + d.rng.IntN(3))})
+		d.step(handed(cell, max(d.m.attempt-int32(d.rng.IntN(2)), 1), uint64(1+d.rng.IntN(3))))
 	case n < 78:
 		d.step(Event{Kind: Next})
 	case n < 90:
@@ -149,7 +147,7 @@ func (d *driver) any() {
 		}
 		d.step(Event{Kind: Tick})
 	case n < 94:
-		d.step(Event{Kind: Extend})
+		d.step(extend)
 	case n < 96 && d.outcome == Acquired && !d.unlocked:
 		d.unlocked = true
 		kind := []EventKind{Unlock, Unlock, Detach}[d.rng.IntN(3)]
@@ -158,7 +156,7 @@ func (d *driver) any() {
 		}
 		d.step(Event{Kind: kind, Keep: time.Duration(d.rng.IntN(2)) * time.Second})
 	case n == 96:
-		d.step(Event{Kind: Cancel})
+		d.step(cancel)
 	case n == 97 && d.rng.IntN(4) == 0:
 		d.step(Event{Kind: Close})
 	}
@@ -166,10 +164,10 @@ func (d *driver) any() {
 
 // end cancels, unlocks and answers everything. Then nothing may be left.
 func (d *driver) end() {
-	d.step(Event{Kind: Cancel})
+	d.step(cancel)
 	if d.outcome == Acquired && !d.unlocked {
 		d.unlocked = true
-		d.step(Event{Kind: Unlock})
+		d.step(unlock)
 	}
 	for n := 0; len(d.calls) > 0; n++ {
 		if n == 10000 {
@@ -199,10 +197,10 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 	moves := make(map[string]bool)
 	for seed := range uint64(20000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		c := &Config{Tree: trees[rng.IntN(len(trees))], TTL: time.Second, NodeTimeout: 50 * time.Millisecond,
-			Drift: quorumlock.DefaultDrift(), Renew: rng.IntN(4) > 0, Tries: rng.IntN(4) == 0}
-		if c.Renew && !c.Tries {
-			c.HandTTL = time.Second
+		c := config(trees[rng.IntN(len(trees))])
+		c.TTL, c.HandTTL, c.NodeTimeout = time.Second, time.Second, 50*time.Millisecond
+		if c.Renew, c.Tries = rng.IntN(4) > 0, rng.IntN(4) == 0; !c.Renew || c.Tries {
+			c.HandTTL = 0
 		}
 		if rng.IntN(8) == 0 {
 			c.MaxHold = 500 * time.Millisecond
@@ -210,8 +208,7 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 		if c.Tree.inner == nil && rng.IntN(6) == 0 {
 			c.Source = &Source{Token: 3, Counts: make([]uint64, c.Tree.Cells())}
 		}
-		m := New(c, func(int) time.Duration { return time.Millisecond }, seed)
-		d := &driver{t: t, rng: rng, m: m, extends: make(map[int32]bool), moves: moves}
+		d := &driver{t: t, rng: rng, m: New(c, millisecond, seed), extends: make(map[int32]bool), moves: moves}
 		d.step(Event{Kind: Start})
 		for range 30 + rng.IntN(150) {
 			d.any()
@@ -229,39 +226,5 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 	}
 	if seen, want := slices.Sorted(maps.Keys(moves)), slices.Sorted(maps.Keys(table)); !slices.Equal(seen, want) {
 		t.Errorf("the steps were\n%s\nand the table has\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-// A kept lock stays at a node that has lost the key and has just got it back.
-func TestRestoreDoesNotEndAKeep(t *testing.T) {
-	m := start(2, 3)
-	granted(m, 0, 1, 2)
-	m.Step(at(0), Event{Kind: Unlock, Keep: 3 * time.Second})
-	for cell := range int32(3) {
-		m.Step(at(0), answer(Keep, cell, Reply{OK: cell != 1}))
-	}
-	fx := m.Step(at(time.Second), answer(Restore, 1, Reply{OK: true, Token: 7}))
-	if len(fx.Calls) != 1 || fx.Calls[0].Do != Keep || fx.Calls[0].For != 2*time.Second {
-		t.Errorf("%+v", fx.Calls)
-	}
-}
-
-// A cell that refused an attempt may have the key from a Restore before its answer comes: the
-// waiter is queued there.
-func TestLateRefusalOfARestoredCellLeavesTheQueue(t *testing.T) {
-	for _, unlocked := range []bool{false, true} {
-		m := start(2, 3)
-		granted(m, 0, 1)
-		m.Step(at(time.Second), Event{Kind: Extend})
-		e := answer(Renew, 2, Reply{OK: true})
-		e.Call.Round = m.LastRound()
-		m.Step(at(time.Second), e)
-		if unlocked {
-			m.Step(at(time.Second), Event{Kind: Unlock})
-		}
-		fx := m.Step(at(time.Second), answer(Acquire, 2, Reply{Holder: "other:1", TTL: time.Second}))
-		if got := calls(fx, 2); len(got) == 0 || got[0] != Leave {
-			t.Errorf("unlocked %v: it is asked for %v, want it to leave", unlocked, got)
-		}
 	}
 }

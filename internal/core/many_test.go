@@ -16,14 +16,17 @@ type many struct {
 	trips int // calls of trip
 }
 
-func newMany(members int, tries bool, slots ...Slots) *many {
-	trees := make([]Tree, members)
+// newMany returns a machine of so many RedLocks, or semaphores with slots, that has asked all cells.
+func newMany(members int, tries, slots bool) *many {
+	trees, semaphores := make([]Tree, members), make([]Slots, members)
 	for i := range trees {
-		trees[i] = Majority(3, 5)
+		trees[i], semaphores[i] = Majority(3, 5), Slots{First: 5 * i, Cells: 5, Permits: 3}
+	}
+	c := config(Every(trees))
+	if c.Tries = tries; slots {
+		c.Slots = semaphores
 	}
 	m := &many{now: at(0)}
-	c := &Config{Tree: Every(trees), TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second,
-		Drift: quorumlock.DefaultDrift(), Renew: true, Tries: tries, Slots: slots}
 	m.Machine = New(c, func(int) time.Duration { m.trips++; return time.Millisecond }, 1)
 	m.step(Event{Kind: Start})
 	return m
@@ -31,11 +34,11 @@ func newMany(members int, tries bool, slots ...Slots) *many {
 
 func (m *many) step(e Event) []Call {
 	before := m.nextLook
-	fx := m.Step(m.now, e)
+	all := sends(m.Machine, m.now, e)
 	if m.nextLook != before {
 		m.looks++
 	}
-	return append([]Call(nil), fx.Calls...)
+	return all
 }
 
 // answers answers calls and the calls that follow, until there are none.
@@ -44,27 +47,19 @@ func (m *many) answers(calls []Call, reply func(Call) Reply) {
 		var more []Call
 		for _, c := range calls {
 			m.now = m.now.Add(time.Microsecond)
-			more = append(more, m.step(Event{Kind: Replied, Call: c, Reply: reply(c)})...)
+			more = append(more, m.step(replied(c, reply(c)))...)
 		}
 		calls = more
 	}
 }
 
-func (m *many) acquires() []Call {
+// asked answers the calls of the first attempt.
+func (m *many) asked(reply func(Call) Reply) {
 	calls := make([]Call, len(m.Cells))
 	for i := range calls {
 		calls[i] = Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
 	}
-	return calls
-}
-
-// slots are those of n semaphores.
-func slots(n int) []Slots {
-	all := make([]Slots, n)
-	for i := range all {
-		all[i] = Slots{First: 5 * i, Cells: 5, Permits: 3}
-	}
-	return all
+	m.answers(calls, reply)
 }
 
 // The number of recounts of all cells depends neither on the number of cells nor on that of the
@@ -74,75 +69,55 @@ func TestAnAnswerCostsNoLookAtAllCells(t *testing.T) {
 	held := func(c Call) Reply {
 		return Reply{Holder: quorumlock.Owner(fmt.Sprint("other:", c.Cell/5)), TTL: time.Second + time.Duration(c.Cell%7)*time.Millisecond}
 	}
-	one := func(n int) func(c Call) Reply {
-		return func(c Call) Reply {
-			if c.Do == Acquire && c.Cell < 5 {
-				return held(c)
-			}
-			return yes(c)
-		}
-	}
-	for name, play := range map[string]func(n int) *many{
-		"acquired, renewed and released": func(n int) *many {
-			m := newMany(n, false)
-			m.answers(m.acquires(), yes)
-			m.answers(m.step(Event{Kind: Extend}), yes)
-			m.answers(m.step(Event{Kind: Unlock}), yes)
-			return m
-		},
-		"handed over": func(n int) *many {
-			m := newMany(n, false)
-			m.answers(m.acquires(), held)
+	for name, tt := range map[string]struct {
+		tries, slots bool
+		play         func(m *many)
+	}{
+		"acquired, renewed and released": {false, false, func(m *many) {
+			m.asked(yes)
+			m.answers(m.step(extend), yes)
+			m.answers(m.step(unlock), yes)
+		}},
+		"handed over": {false, false, func(m *many) {
+			m.asked(held)
 			for i := range m.Cells {
-				m.answers(m.step(Event{Kind: Handoff, Cell: int32(i), Attempt: 1, Token: uint64(1 + i%3)}), yes)
+				m.answers(m.step(handed(int32(i), 1, uint64(1+i%3))), yes)
 			}
-			m.answers(m.step(Event{Kind: Unlock}), yes)
-			return m
-		},
-		"called": func(n int) *many {
-			m := newMany(n, false)
-			m.answers(m.acquires(), held)
+			m.answers(m.step(unlock), yes)
+		}},
+		"called": {false, false, func(m *many) {
+			m.asked(held)
 			for i := range m.Cells {
 				m.step(Event{Kind: Turn, Cell: int32(i)})
 			}
-			m.step(Event{Kind: Cancel})
-			return m
-		},
-		"slots of semaphores": func(n int) *many {
-			m := newMany(n, false, slots(n)...)
-			m.answers(m.acquires(), yes)
-			m.answers(m.step(Event{Kind: Unlock}), yes)
-			return m
-		},
-		"slots that differ": func(n int) *many {
-			m := newMany(n, false, slots(n)...)
-			m.answers(m.acquires(), func(c Call) Reply { return Reply{OK: true, Token: 1, Slot: c.Cell % 5 % 2} })
-			return m
-		},
-		"tried while others have a member each": func(n int) *many {
-			m := newMany(n, true)
-			m.answers(m.acquires(), held)
-			return m
-		},
-		"tried while somebody has a member": func(n int) *many {
-			m := newMany(n, true)
-			m.answers(m.acquires(), one(n))
-			return m
-		},
+			m.step(cancel)
+		}},
+		"slots of semaphores": {false, true, func(m *many) { m.asked(yes); m.answers(m.step(unlock), yes) }},
+		"slots that differ": {false, true, func(m *many) {
+			m.asked(func(c Call) Reply { return Reply{OK: true, Token: 1, Slot: c.Cell % 5 % 2} })
+		}},
+		"tried while others have a member each": {true, false, func(m *many) { m.asked(held) }},
+		"tried while somebody has a member": {true, false, func(m *many) {
+			m.asked(func(c Call) Reply {
+				if c.Do == Acquire && c.Cell < 5 {
+					return held(c)
+				}
+				return yes(c)
+			})
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			few, lots := play(20), play(320)
+			few, lots := newMany(20, tt.tries, tt.slots), newMany(320, tt.tries, tt.slots)
+			tt.play(few)
+			tt.play(lots)
 			if few.phase == Asking || few.phase != lots.phase {
 				t.Fatalf("phases %v and %v", phases[few.phase], phases[lots.phase])
 			}
 			if lots.changed > few.changed+2 || lots.changed > 12 {
 				t.Errorf("%d recounts with 20 members, %d with 320", few.changed, lots.changed)
 			}
-			if most := len(lots.Cells) / 8; lots.looks > most {
-				t.Errorf("%d looks at %d cells", lots.looks, len(lots.Cells))
-			}
-			if most := 4 * len(lots.Cells); lots.trips > most {
-				t.Errorf("%d round trips asked for, of %d cells", lots.trips, len(lots.Cells))
+			if cells := len(lots.Cells); lots.looks > cells/8 || lots.trips > 4*cells {
+				t.Errorf("%d looks at %d cells, %d round trips asked for", lots.looks, cells, lots.trips)
 			}
 		})
 	}

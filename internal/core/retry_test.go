@@ -5,32 +5,23 @@ import "testing"
 // A failed release is repeated, unless no attempt has reached the cell. It is repeated once more if
 // a lost call may still run.
 func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
-	lost, unsent := Reply{Err: errNoAnswer}, Reply{Err: errNoAnswer, Unsent: true}
 	for name, tt := range map[string]struct {
 		answers          []Event // of the cell
 		failed, answered int
 	}{
 		"not answered":               {nil, 2, 0},
-		"granted":                    {[]Event{answer(Acquire, 2, Reply{OK: true, Token: 7})}, 1, 0},
+		"granted":                    {[]Event{answer(Acquire, 2, grant)}, 1, 0},
 		"refused":                    {[]Event{answer(Acquire, 2, heldByOther)}, 1, 0},
 		"never sent":                 {[]Event{answer(Acquire, 2, unsent)}, 0, 0},
 		"refused by the guard":       {[]Event{answer(Acquire, 2, Reply{Err: errNoAnswer, Quarantined: true})}, 0, 0},
 		"lost":                       {[]Event{answer(Acquire, 2, lost)}, 2, 1},
-		"granted, a restore is lost": {[]Event{answer(Acquire, 2, Reply{OK: true, Token: 7}), answer(Restore, 2, lost)}, 2, 1},
-		"granted, a renewal is lost": {[]Event{answer(Acquire, 2, Reply{OK: true, Token: 7}), answer(Renew, 2, lost)}, 1, 0},
+		"granted, a restore is lost": {[]Event{answer(Acquire, 2, grant), answer(Restore, 2, lost)}, 2, 1},
+		"granted, a renewal is lost": {[]Event{answer(Acquire, 2, grant), answer(Renew, 2, lost)}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := start(2, 3)
-			granted(m, 0, 1)
-			for _, e := range tt.answers {
-				m.Step(at(1), e)
-			}
-			m.Step(at(2), Event{Kind: Unlock})
-			for _, failed := range []bool{true, false} {
-				want := tt.answered
-				if failed {
-					want = tt.failed
-				}
+			m := holding(0, 1)
+			plays(m, append(tt.answers, unlock)...)
+			for failed, want := range map[bool]int{true: tt.failed, false: tt.answered} {
 				if _, times := m.Retry(Call{Do: Release, Cell: 2, Attempt: 1}, failed); times != want {
 					t.Errorf("if the release has failed (%v), it is confirmed %d times more, want %d", failed, times, want)
 				}
@@ -44,8 +35,8 @@ func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
 
 // Leftovers of an earlier attempt count, even if the last attempt was not sent.
 func TestAReleaseIsSentForEarlierAttempts(t *testing.T) {
-	m := again(t, &Reply{Err: errNoAnswer})
-	m.Step(at(1), reply(Acquire, 2, 2, Reply{Err: errNoAnswer, Unsent: true}))
+	m := again(t, &lost)
+	plays(m, reply(Acquire, 2, 2, unsent))
 	if _, times := m.Retry(Call{Do: ReleaseAndLeave, Cell: 2, Attempt: 2}, true); times != 2 {
 		t.Errorf("the release is confirmed %d times, want 2", times)
 	}

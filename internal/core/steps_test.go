@@ -9,23 +9,111 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// start returns a machine that has asked all cells, at the time 1 s.
-func start(need, cells int) *Machine {
-	c := &Config{Tree: Majority(need, cells), TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
-	m := New(c, func(int) time.Duration { return time.Millisecond }, 1)
+var errNoAnswer = errors.New("no answer")
+
+var (
+	grant       = Reply{OK: true, Token: 7}
+	heldByOther = Reply{Holder: "other:1", TTL: time.Second}
+	lost        = Reply{Err: errNoAnswer}
+	unsent      = Reply{Err: errNoAnswer, Unsent: true}
+
+	extend = Event{Kind: Extend}
+	unlock = Event{Kind: Unlock}
+	cancel = Event{Kind: Cancel}
+)
+
+func config(tree Tree) *Config {
+	return &Config{Tree: tree, TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
+}
+
+// millisecond is the round trip to each cell.
+func millisecond(int) time.Duration { return time.Millisecond }
+
+// begin returns a machine that has asked all cells, at the time at(0).
+func begin(c *Config) *Machine {
+	m := New(c, millisecond, 1)
 	m.Step(at(0), Event{Kind: Start})
+	return m
+}
+
+func start(need, cells int) *Machine { return begin(config(Majority(need, cells))) }
+
+// holding returns a hold of the given ones of three cells.
+func holding(cells ...int32) *Machine {
+	m := start(2, 3)
+	granted(m, cells...)
 	return m
 }
 
 func at(d time.Duration) Time { return Time{time.Second + d, time.Second + d} }
 
-func answer(do Do, cell int32, r Reply) Event {
-	return Event{Kind: Replied, Call: Call{Do: do, Cell: cell, Attempt: 1}, Reply: r}
+func keep(d time.Duration) Event { return Event{Kind: Unlock, Keep: d} }
+
+// answer is one to a call of the first attempt.
+func answer(do Do, cell int32, r Reply) Event { return reply(do, cell, 1, r) }
+
+// reply is an answer to a call of an attempt.
+func reply(do Do, cell, attempt int32, r Reply) Event {
+	return Event{Kind: Replied, Call: Call{Do: do, Cell: cell, Attempt: attempt}, Reply: r}
 }
 
-// calls returns the operations that a step asks of a cell.
-func calls(fx *Effects, cell int32) (all []Do) {
-	for _, c := range fx.Calls {
+// renewal is an answer in the first round of renewals.
+func renewal(cell int32, r Reply) Event {
+	e := answer(Renew, cell, r)
+	e.Call.Round = 1
+	return e
+}
+
+func ofSuccessor(e Event) Event {
+	e.Call.Successor = true
+	return e
+}
+
+// handed is a handoff to the successor of an attempt.
+func handed(cell, attempt int32, token uint64) Event {
+	return Event{Kind: Handoff, Cell: cell, Attempt: attempt, Token: token}
+}
+
+// plays plays events at the time at(0), and returns the effects of the last one.
+func plays(m *Machine, events ...Event) (fx *Effects) {
+	for _, e := range events {
+		fx = m.Step(at(0), e)
+	}
+	return fx
+}
+
+// sends plays events, and returns the calls of all of them.
+func sends(m *Machine, now Time, events ...Event) (all []Call) {
+	for _, e := range events {
+		all = append(all, m.Step(now, e).Calls...)
+	}
+	return all
+}
+
+func granted(m *Machine, cells ...int32) {
+	for _, cell := range cells {
+		plays(m, answer(Acquire, cell, grant))
+	}
+}
+
+// refused plays the refusals of the first n cells.
+func refused(m *Machine, n int32) {
+	for cell := range n {
+		plays(m, answer(Acquire, cell, heldByOther))
+	}
+}
+
+// inherited returns a hold with handoffs of two of three cells. The third still queues the waiter.
+func inherited() *Machine {
+	m := start(2, 3)
+	refused(m, 3)
+	plays(m, handed(0, 1, 9), handed(1, 1, 9))
+	return m
+}
+
+// asks returns the operations that calls ask of a cell.
+func asks(calls []Call, cell int32) (all []Do) {
+	for _, c := range calls {
 		if c.Cell == cell {
 			all = append(all, c.Do)
 		}
@@ -33,35 +121,34 @@ func calls(fx *Effects, cell int32) (all []Do) {
 	return all
 }
 
-func granted(m *Machine, cells ...int32) {
-	for _, cell := range cells {
-		m.Step(at(0), answer(Acquire, cell, Reply{OK: true, Token: 7}))
+func want(t *testing.T, fx *Effects, cell int32, all ...Do) {
+	t.Helper()
+	if got := asks(fx.Calls, cell); !slices.Equal(got, all) {
+		t.Errorf("cell %d is asked for %v, want %v", cell, got, all)
+	}
+}
+
+// wantAsking checks that a machine has begun an attempt.
+func wantAsking(t *testing.T, m *Machine, attempt int32) {
+	t.Helper()
+	if n, _ := m.Attempt(); n != attempt || m.Phase() != Asking {
+		t.Errorf("phase %s of attempt %d, want it to ask in attempt %d", phases[m.Phase()], n, attempt)
+	}
+}
+
+// control checks that a test plays what it says.
+func control(t *testing.T, m *Machine, want Phase) {
+	t.Helper()
+	if m.Phase() != want {
+		t.Fatalf("control: phase %s, want %s", phases[m.Phase()], phases[want])
 	}
 }
 
 // Extend returns, whichever answer shows the loss of the hold. After that, no more calls are sent.
 func TestLastAnswerThatEndsTheHoldEndsItsRound(t *testing.T) {
-	m := start(2, 3)
-	granted(m, 0, 1, 2)
-	m.Step(at(time.Second), Event{Kind: Extend})
-	for cell := range int32(3) {
-		e := answer(Renew, cell, Reply{OK: cell == 0})
-		e.Call.Round = m.LastRound()
-		fx := m.Step(at(time.Second), e)
-		if cell == 2 && (fx.Lost != Gone || len(fx.Rounds) != 1 || fx.Rounds[0].Won || len(fx.Calls) > 0) {
-			t.Errorf("%+v", fx)
-		}
-	}
-}
-
-// A cell that turns out to share the server of another one has queued the waiter.
-func TestLateDuplicateLeavesTheQueue(t *testing.T) {
-	m := start(2, 3)
-	granted(m, 0, 1)
-	m.Step(at(0), Event{Kind: Unlock})
-	fx := m.Step(at(0), answer(Acquire, 2, Reply{Ours: true}))
-	if got := calls(fx, 2); len(got) != 1 || got[0] != Leave {
-		t.Errorf("it is asked for %v, want it to leave", got)
+	fx := plays(holding(0, 1, 2), extend, renewal(0, grant), renewal(1, Reply{}), renewal(2, Reply{}))
+	if fx.Lost != Gone || len(fx.Rounds) != 1 || fx.Rounds[0].Won || len(fx.Calls) > 0 {
+		t.Errorf("%+v", fx)
 	}
 }
 
@@ -70,43 +157,38 @@ func TestWaiterGoesOnAfterALateHandoff(t *testing.T) {
 	m := start(2, 2)
 	granted(m, 0)
 	late := at(900 * time.Millisecond) // too late to renew the handoff
-	m.Step(late, answer(Acquire, 1, Reply{Holder: "other:1", TTL: time.Second}))
-	for cell := range int32(2) {
-		m.Step(late, Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
-	}
-	if m.Phase() != Yielding {
-		t.Fatalf("phase %d, want it to wait for the yield", m.Phase())
-	}
+	sends(m, late, answer(Acquire, 1, heldByOther), handed(0, 1, 9), handed(1, 1, 9))
+	control(t, m, Yielding)
 	m.Step(late, answer(Yield, 0, Reply{}))
-	if n, _ := m.Attempt(); n != 2 || m.Phase() != Asking {
-		t.Errorf("phase %d of attempt %d, want it to ask again", m.Phase(), n)
-	}
+	wantAsking(t, m, 2)
 }
 
 // A renewal that was under way does not extend a kept lock to the whole TTL.
 func TestRenewalDoesNotLengthenAKeep(t *testing.T) {
+	first, last, renewed := answer(Keep, 0, grant), answer(Keep, 2, grant), renewal(1, grant)
 	for left, want := range map[time.Duration]Do{time.Second: Keep, -time.Second: Release} {
-		for _, decided := range []bool{true, false} { // when the renewal is answered
-			m := start(2, 3)
-			granted(m, 0, 1, 2)
-			m.Step(at(0), Event{Kind: Extend})
-			m.Step(at(0), Event{Kind: Unlock, Keep: 3 * time.Second})
-			late := at(3*time.Second - left)
-			e := answer(Renew, 1, Reply{OK: true})
-			e.Call.Round = m.LastRound()
-			var all []Call
-			step := func(e Event) { all = append(all, m.Step(late, e).Calls...) }
-			if !decided {
-				step(e)
-			}
-			step(answer(Keep, 0, Reply{OK: true}))
-			step(answer(Keep, 2, Reply{OK: true}))
-			if decided {
-				step(e)
-			}
+		for _, events := range [][]Event{{renewed, first, last}, {first, last, renewed}} {
+			m := holding(0, 1, 2)
+			plays(m, extend, keep(3*time.Second))
+			all := sends(m, at(3*time.Second-left), events...)
 			if len(all) != 1 || all[0].Do != want || all[0].Cell != 1 || all[0].For != max(left, 0) {
-				t.Errorf("%v left, decided: %v: %+v", left, decided, all)
+				t.Errorf("%v left: %+v after %+v", left, all, events)
 			}
+		}
+	}
+}
+
+// After a failed Unlock, a key that a renewal extended ends with its TTL at cells that have not
+// confirmed the Keep.
+func TestRenewalDoesNotRepeatAKeepThatHasFailed(t *testing.T) {
+	renewed := []Event{renewal(0, lost), renewal(1, lost), renewal(2, lost)}
+	kept := []Event{answer(Keep, 0, grant), answer(Keep, 1, lost), answer(Keep, 2, lost)}
+	for _, events := range [][]Event{slices.Concat(renewed, kept), slices.Concat(kept, renewed)} {
+		m := holding(0, 1, 2)
+		plays(m, extend, keep(time.Minute))
+		all := sends(m, at(time.Second), events...)
+		if len(all) != 1 || all[0].Do != Keep || all[0].Cell != 0 || all[0].For != 59*time.Second {
+			t.Errorf("%+v, want one Keep, for the cell that has confirmed", all)
 		}
 	}
 }
@@ -114,12 +196,11 @@ func TestRenewalDoesNotLengthenAKeep(t *testing.T) {
 // An unanswered Keep may still be unsent, and reach a node that comes back. A caller that was told
 // that the lock is not kept relies on the TTL there.
 func TestThatALockIsNotKeptIsDecidedWithTheLastAnswer(t *testing.T) {
-	m := start(2, 3)
-	granted(m, 0, 1)
-	m.Step(at(0), Event{Kind: Unlock, Keep: time.Minute})
-	for cell, e := range []Event{answer(Release, 2, Reply{}), answer(Keep, 1, Reply{Err: errNoAnswer}), answer(Keep, 0, Reply{Err: errNoAnswer})} {
-		if fx := m.Step(at(0), e); fx.Released != (cell == 2) || len(fx.Calls) > 0 {
-			t.Errorf("answer %d: %+v", cell, fx)
+	m := holding(0, 1)
+	plays(m, keep(time.Minute))
+	for i, e := range []Event{answer(Release, 2, Reply{}), answer(Keep, 1, lost), answer(Keep, 0, lost)} {
+		if fx := plays(m, e); fx.Released != (i == 2) || len(fx.Calls) > 0 {
+			t.Errorf("answer %d: %+v", i, fx)
 		}
 	}
 	if confirmed, _ := m.Released(); confirmed {
@@ -127,107 +208,65 @@ func TestThatALockIsNotKeptIsDecidedWithTheLastAnswer(t *testing.T) {
 	}
 }
 
-// After a failed Unlock, a key that a renewal extended ends with its TTL at cells that have not
-// confirmed the Keep.
-func TestRenewalDoesNotRepeatAKeepThatHasFailed(t *testing.T) {
-	for _, decided := range []bool{true, false} { // when the renewals are answered
-		m := start(2, 3)
-		granted(m, 0, 1, 2)
-		m.Step(at(0), Event{Kind: Extend})
-		round := m.LastRound()
-		m.Step(at(0), Event{Kind: Unlock, Keep: time.Minute})
-		var all []Call
-		step := func(e Event) { all = append(all, m.Step(at(time.Second), e).Calls...) }
-		renewed := func() {
-			for cell := range int32(3) {
-				e := answer(Renew, cell, Reply{Err: errNoAnswer})
-				e.Call.Round = round
-				step(e)
-			}
-		}
-		if !decided {
-			renewed()
-		}
-		for cell := range int32(3) {
-			r := Reply{OK: true}
-			if cell > 0 {
-				r = Reply{Err: errNoAnswer}
-			}
-			step(answer(Keep, cell, r))
-		}
-		if decided {
-			renewed()
-		}
-		if len(all) != 1 || all[0].Do != Keep || all[0].Cell != 0 || all[0].For != 59*time.Second {
-			t.Errorf("decided: %v: %+v, want one Keep, for the cell that has confirmed", decided, all)
-		}
+// A kept lock stays at a node that has lost the key and has just got it back.
+func TestRestoreDoesNotEndAKeep(t *testing.T) {
+	m := holding(0, 1, 2)
+	plays(m, keep(3*time.Second), answer(Keep, 0, grant), answer(Keep, 1, Reply{}), answer(Keep, 2, grant))
+	if fx := m.Step(at(time.Second), answer(Restore, 1, grant)); len(fx.Calls) != 1 || fx.Calls[0].Do != Keep || fx.Calls[0].For != 2*time.Second {
+		t.Errorf("%+v", fx.Calls)
 	}
 }
 
-// inherited returns a hold with handoffs of two of three cells. The third still queues the waiter.
-func inherited() *Machine {
-	m := start(2, 3)
-	for cell := range int32(3) {
-		m.Step(at(0), answer(Acquire, cell, Reply{Holder: "other:1", TTL: time.Second}))
+// A late answer that needs a release does not end a kept lock.
+func TestStragglerDoesNotEndAKeep(t *testing.T) {
+	m := inherited()
+	plays(m, keep(time.Second), answer(Keep, 0, grant), answer(Keep, 1, grant), answer(Keep, 2, Reply{}))
+	for _, c := range plays(m, reply(Acquire, 0, 0, lost)).Calls {
+		if c.All {
+			t.Errorf("%+v takes back the hold that is kept", c)
+		}
 	}
-	for cell := range int32(2) {
-		m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
-	}
-	return m
 }
 
 // A call that is over is in no queue, though the nodes keep its lock for a while.
 func TestKeepLeavesTheQueues(t *testing.T) {
-	m := inherited()
-	fx := m.Step(at(0), Event{Kind: Unlock, Keep: time.Second})
-	for cell, want := range []Do{Keep, Keep, ReleaseAndLeave} {
-		if got := calls(fx, int32(cell)); len(got) != 1 || got[0] != want {
-			t.Errorf("cell %d is asked for %v, want %v", cell, got, want)
-		}
+	fx := plays(inherited(), keep(time.Second))
+	for cell, do := range []Do{Keep, Keep, ReleaseAndLeave} {
+		want(t, fx, int32(cell), do)
 	}
 }
 
 // If a cell hands over when the successor already has the lock, the waiter has left the queue
 // there. Then a Release is enough, but only where the waiter was known to be queued.
 func TestALateHandoffIsReleasedWithoutLeavingTheQueue(t *testing.T) {
-	late := Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 9}
-	for unlock, want := range map[Event]Do{{Kind: Unlock}: Release, {Kind: Unlock, Keep: time.Second}: Keep} {
+	for end, do := range map[Event]Do{unlock: Release, keep(time.Second): Keep} {
 		m := inherited()
-		if fx := m.Step(at(0), late); len(fx.Calls) != 0 {
-			t.Errorf("a late handoff: %+v, want no call", fx.Calls)
-		}
-		if got := calls(m.Step(at(0), unlock), 2); len(got) != 1 || got[0] != want {
-			t.Errorf("the cell is asked for %v, want %v", got, want)
-		}
+		want(t, plays(m, handed(2, 1, 9)), 2)
+		want(t, plays(m, end), 2, do)
 	}
-
 	m := start(2, 3)
 	for cell := range int32(2) {
-		m.Step(at(0), answer(Acquire, cell, Reply{Holder: "other:1", TTL: time.Second}))
-		m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
+		plays(m, answer(Acquire, cell, heldByOther), handed(cell, 1, 9))
 	}
-	m.Step(at(0), late)
-	if got := calls(m.Step(at(0), Event{Kind: Unlock}), 2); len(got) != 1 || got[0] != ReleaseAndLeave {
-		t.Errorf("a cell that has not answered is asked for %v, want %v", got, ReleaseAndLeave)
-	}
+	want(t, plays(m, handed(2, 1, 9), unlock), 2, ReleaseAndLeave)
 }
 
 // A replica that takes over may lack a handoff: there the waiter is queued, and does not hold.
 func TestAnUnlockAtACellThatForgotItsHandoffLeavesTheQueue(t *testing.T) {
-	for _, keep := range []time.Duration{0, time.Second} {
+	for _, d := range []time.Duration{0, time.Second} {
 		m := inherited()
 		leaves := []Call{{Do: ReleaseAndLeave, Attempt: 1, Successor: true, All: true}}
-		if keep > 0 { // a renewal may yet find the key there
+		if d > 0 { // a renewal may yet find the key there
 			leaves = []Call{{Do: Leave, Attempt: 1}}
 		}
-		for _, c := range slices.Clone(m.Step(at(1), Event{Kind: Unlock, Keep: keep}).Calls) {
+		for _, c := range sends(m, at(1), keep(d)) {
 			want := leaves
 			if c.Cell > 0 {
 				want = nil
 			}
-			again := slices.Clone(m.Step(at(2), Event{Kind: Replied, Call: c, Reply: Reply{OK: c.Cell > 0}}).Calls)
+			again := sends(m, at(2), Event{Kind: Replied, Call: c, Reply: Reply{OK: c.Cell > 0}})
 			if !slices.Equal(again, want) {
-				t.Errorf("kept for %v, cell %d is asked for %+v after its answer, want %+v", keep, c.Cell, again, want)
+				t.Errorf("kept for %v, cell %d is asked for %+v after its answer, want %+v", d, c.Cell, again, want)
 			}
 			for _, c := range again {
 				if fx := m.Step(at(3), Event{Kind: Replied, Call: c}); len(fx.Calls) != 0 {
@@ -241,16 +280,14 @@ func TestAnUnlockAtACellThatForgotItsHandoffLeavesTheQueue(t *testing.T) {
 // The same, if the release itself fails during the failover.
 func TestAReleaseThatIsSentAgainLeavesTheQueue(t *testing.T) {
 	m := inherited()
-	for _, c := range slices.Clone(m.Step(at(1), Event{Kind: Unlock}).Calls) {
-		m.Step(at(2), Event{Kind: Replied, Call: c, Reply: Reply{Err: errNoAnswer}})
+	for _, c := range sends(m, at(1), unlock) {
+		m.Step(at(2), Event{Kind: Replied, Call: c, Reply: lost})
 		if again, times := m.Retry(c, true); times == 0 || again.Do != ReleaseAndLeave || !again.All || again.Cell != c.Cell || !again.Successor {
 			t.Errorf("%+v is sent again as %+v", c, again)
 		}
 	}
-
-	m = again(t, nil)
 	release := Call{Do: Release, Cell: 1, Attempt: 1}
-	if again, times := m.Retry(release, true); times == 0 || again != release {
+	if again, times := again(t, nil).Retry(release, true); times == 0 || again != release {
 		t.Errorf("before the lock is acquired, %+v is sent again as %+v: the waiter would lose its place", release, again)
 	}
 }
@@ -259,29 +296,19 @@ func TestAReleaseThatIsSentAgainLeavesTheQueue(t *testing.T) {
 // and leave the waiter queued.
 func TestAHoldThatWasForgottenLeavesTheQueue(t *testing.T) {
 	m := inherited()
-	m.Step(at(1), Event{Kind: Extend})
-	for cell := range int32(2) {
-		m.Step(at(1), Event{Kind: Replied, Call: Call{Do: Renew, Cell: cell, Attempt: 1, Successor: true, Round: 1}, Reply: Reply{OK: cell > 0}})
-	}
-	if m.Phase() != Holding {
-		t.Fatalf("control: phase %d", m.Phase())
-	}
-	m.Step(at(1), answer(Restore, 0, Reply{OK: true}))
-	fx := m.Step(at(2), Event{Kind: Unlock})
+	plays(m, extend, ofSuccessor(renewal(0, Reply{})), ofSuccessor(renewal(1, grant)))
+	control(t, m, Holding)
+	fx := plays(m, answer(Restore, 0, Reply{OK: true}), unlock)
 	want(t, fx, 0, ReleaseAndLeave)
 	want(t, fx, 1, Release)
 }
 
 // A renewal without a quorum is repeated long before the next one would be due.
 func TestALateRenewalIsTriedAgainSoon(t *testing.T) {
-	m := start(2, 3)
-	granted(m, 0, 1)
-	m.Step(at(1), answer(Acquire, 2, Reply{Holder: "other:1", TTL: time.Second}))
+	m := holding(0, 1)
+	plays(m, answer(Acquire, 2, heldByOther))
 	due := m.Wake()
-	m.Step(Time{due, due}, Event{Kind: Tick})
-	for cell := range int32(3) {
-		m.Step(Time{due, due}, Event{Kind: Replied, Call: Call{Do: Renew, Cell: cell, Attempt: 1, Round: 1}, Reply: Reply{Err: errNoAnswer}})
-	}
+	sends(m, Time{due, due}, Event{Kind: Tick}, renewal(0, lost), renewal(1, lost), renewal(2, lost))
 	if wait := m.Wake() - due; m.Phase() != Holding || wait <= 0 || wait > m.cfg.TTL/50 {
 		t.Errorf("phase %d, looks again after %v, want %v at most", m.Phase(), wait, m.cfg.TTL/50)
 	}
@@ -290,69 +317,34 @@ func TestALateRenewalIsTriedAgainSoon(t *testing.T) {
 // A release of the attempt's own owner does not concern its successor.
 func TestOnlyTheReleaseOfTheHoldIsSentAgain(t *testing.T) {
 	m := inherited()
-	want(t, m.Step(at(1), answer(ReleaseAndLeave, 0, Reply{})), 0)
-	m.Step(at(2), Event{Kind: Unlock})
-	want(t, m.Step(at(3), Event{Kind: Replied, Call: Call{Do: Release, Attempt: 1, Successor: true}}), 0, ReleaseAndLeave)
+	want(t, plays(m, answer(ReleaseAndLeave, 0, Reply{})), 0)
+	want(t, plays(m, unlock, ofSuccessor(answer(Release, 0, Reply{}))), 0, ReleaseAndLeave)
 }
 
 // A cell may hand over to the successor of an earlier attempt, if the last one did not reach it.
 func TestSuccessorReleasesEarlierHandoffs(t *testing.T) {
 	m := start(2, 3)
 	m.attempt = 2
-	late := Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 8}
-	for cell := range int32(3) {
-		e := answer(Acquire, cell, Reply{Holder: "other:1", TTL: time.Second})
-		if e.Call.Attempt = 2; cell == 2 {
-			e.Reply = Reply{Err: quorumlock.ErrClosed, Unsent: true}
-		}
-		m.Step(at(0), e)
+	for cell, r := range []Reply{heldByOther, heldByOther, unsent} {
+		plays(m, reply(Acquire, int32(cell), 2, r))
 	}
-	check := func(fx *Effects) {
-		t.Helper()
-		if len(fx.Calls) != 1 || fx.Calls[0] != (Call{Do: Release, Cell: 2, Attempt: 1, Successor: true}) {
-			t.Errorf("%+v", fx.Calls)
-		}
+	late, release := handed(2, 1, 8), []Call{{Do: Release, Cell: 2, Attempt: 1, Successor: true}}
+	if fx := plays(m, late, handed(0, 2, 9), handed(1, 2, 9)); !slices.Equal(fx.Calls, release) {
+		t.Errorf("%+v", fx.Calls)
 	}
-	m.Step(at(0), late)
-	m.Step(at(0), Event{Kind: Handoff, Cell: 0, Attempt: 2, Token: 9})
-	check(m.Step(at(0), Event{Kind: Handoff, Cell: 1, Attempt: 2, Token: 9}))
-	check(m.Step(at(0), late))
-}
-
-// A late answer that needs a release does not end a kept lock.
-func TestStragglerDoesNotEndAKeep(t *testing.T) {
-	m := inherited()
-	m.Step(at(0), Event{Kind: Unlock, Keep: time.Second})
-	for cell := range int32(3) {
-		m.Step(at(0), answer(Keep, cell, Reply{OK: cell < 2}))
-	}
-	fx := m.Step(at(0), Event{Kind: Replied, Call: Call{Do: Acquire, Attempt: 0, Cell: 0}, Reply: Reply{Err: quorumlock.ErrClosed}})
-	for _, c := range fx.Calls {
-		if c.All {
-			t.Errorf("%+v takes back the hold that is kept", c)
-		}
+	if fx := plays(m, late); !slices.Equal(fx.Calls, release) {
+		t.Errorf("once more: %+v", fx.Calls)
 	}
 }
 
 // A raise for the attempt's own owner does not count for its successor.
 func TestALateRaiseOfTheOwnOwnerDoesNotCountForItsSuccessor(t *testing.T) {
 	m := start(3, 5)
-	for i, token := range []uint64{5, 6, 7} {
-		m.Step(at(0), answer(Acquire, int32(i), Reply{OK: true, Token: token}))
+	for cell, r := range []Reply{{OK: true, Token: 5}, {OK: true, Token: 6}, {OK: true, Token: 7}, heldByOther, heldByOther} {
+		plays(m, answer(Acquire, int32(cell), r))
 	}
-	for i := int32(3); i < 5; i++ {
-		m.Step(at(0), answer(Acquire, i, Reply{Holder: "o:1", TTL: time.Second}))
-	}
-	m.Step(at(0), answer(Raise, 0, Reply{}))
-	for i, token := range []uint64{1: 8, 2: 9, 3: 20} {
-		if token > 0 {
-			m.Step(at(0), Event{Kind: Handoff, Cell: int32(i), Attempt: 1, Token: token})
-		}
-	}
-	m.Step(at(0), answer(Raise, 1, Reply{OK: true}))
-	e := answer(Raise, 2, Reply{OK: true})
-	e.Call.Successor = true
-	if m.Step(at(0), e); m.Phase() == Holding {
+	plays(m, answer(Raise, 0, Reply{}), handed(1, 1, 8), handed(2, 1, 9), handed(3, 1, 20))
+	if plays(m, answer(Raise, 1, Reply{OK: true}), ofSuccessor(answer(Raise, 2, Reply{OK: true}))); m.Phase() == Holding {
 		t.Error("it holds with a token that only two cells have")
 	}
 }
@@ -360,27 +352,19 @@ func TestALateRaiseOfTheOwnOwnerDoesNotCountForItsSuccessor(t *testing.T) {
 // The own owner's grant is released if the successor won, and no quorum has the token.
 func TestASuccessorThatCannotAgreeLeavesNothingOfItsAttempt(t *testing.T) {
 	m := start(2, 3)
-	m.Step(at(0), answer(Acquire, 0, Reply{OK: true, Token: 7}))
-	m.Step(at(0), Event{Kind: Handoff, Cell: 1, Attempt: 1, Token: 8})
-	m.Step(at(0), Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 9})
-	e := answer(Raise, 1, Reply{Err: errors.New("lost")})
-	e.Call.Successor = true
-	for _, c := range m.Step(at(0), e).Calls {
-		if c.Cell == 0 && c.Do == Release && !c.Successor && c.Attempt == 1 {
-			return
-		}
+	fx := plays(m, answer(Acquire, 0, grant), handed(1, 1, 8), handed(2, 1, 9), ofSuccessor(answer(Raise, 1, lost)))
+	if !slices.ContainsFunc(fx.Calls, func(c Call) bool { return c.Cell == 0 && c.Do == Release && !c.Successor && c.Attempt == 1 }) {
+		t.Error("nothing releases the attempt's own owner at the first cell")
 	}
-	t.Error("nothing releases the attempt's own owner at the first cell")
 }
 
 // A holder is in no queue. A renewal finds cells that did not hand over, and the waiter leaves
 // their queues, whatever they answered before.
 func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
-	refused, granted := Reply{Holder: "other:1", TTL: time.Second}, Reply{OK: true, Token: 7}
-	for name, answers := range map[string][]Event{
-		"queued":          {answer(Acquire, 4, refused)},
-		"free":            {answer(Acquire, 4, granted), answer(Acquire, 3, granted), answer(Yield, 4, Reply{First: true})},
-		"not asked again": {answer(Acquire, 4, Reply{Err: quorumlock.ErrClosed, Unsent: true})},
+	for name, answers := range map[string]struct{ before, after []Event }{ // the others refuse
+		"queued":          {before: []Event{reply(Acquire, 4, 2, heldByOther)}},
+		"free":            {[]Event{reply(Acquire, 4, 2, grant), reply(Acquire, 3, 2, grant)}, []Event{reply(Yield, 4, 2, Reply{First: true})}},
+		"not asked again": {before: []Event{reply(Acquire, 4, 2, unsent)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := start(3, 5)
@@ -388,30 +372,18 @@ func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 			for i := range m.Cells {
 				m.Cells[i].reached = true
 			}
-			step := func(e Event) *Effects {
-				e.Call.Attempt, e.Attempt = 2, 2
-				return m.Step(at(0), e)
-			}
-			last := len(answers) - 1
-			for _, e := range answers[:max(last, 1)] {
-				step(e)
-			}
+			plays(m, answers.before...)
 			for cell := range int32(3) {
-				step(answer(Acquire, cell, refused))
+				plays(m, reply(Acquire, cell, 2, heldByOther))
 			}
-			if last > 0 {
-				step(answers[last])
-			}
+			plays(m, answers.after...)
 			for cell := range int32(3) {
-				step(Event{Kind: Handoff, Cell: cell, Token: 9})
+				plays(m, handed(cell, 2, 9))
 			}
-			if m.Phase() != Holding {
-				t.Fatalf("phase %d, want it to hold", m.Phase())
-			}
-			step(Event{Kind: Extend})
-			e := answer(Renew, 4, Reply{})
-			e.Call.Successor, e.Call.Round = true, m.LastRound()
-			if got := calls(step(e), 4); len(got) == 0 || got[0] != Leave {
+			control(t, m, Holding)
+			e := ofSuccessor(renewal(4, Reply{}))
+			e.Call.Attempt = 2
+			if got := asks(plays(m, extend, e).Calls, 4); len(got) == 0 || got[0] != Leave {
 				t.Errorf("the cell is asked for %v, want a leave", got)
 			}
 		})
@@ -422,41 +394,21 @@ func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 // successor gets the lock from the others, the earlier handoff is released.
 func TestAHandoffToThePreviousAttemptIsReleased(t *testing.T) {
 	m := start(2, 3)
-	held := Reply{Holder: "other:1", TTL: time.Second}
-	for cell := range int32(3) {
-		m.Step(at(0), answer(Acquire, cell, held))
-	}
-	m.Step(at(0), Event{Kind: Handoff, Cell: 0, Attempt: 1, Token: 8})
+	refused(m, 3)
+	plays(m, handed(0, 1, 8))
 	m.Step(at(grace), Event{Kind: Tick})
-	if n, _ := m.Attempt(); n != 2 {
-		t.Fatalf("attempt %d, want the second", n)
+	wantAsking(t, m, 2)
+	all := sends(m, at(grace), reply(Acquire, 1, 2, heldByOther), reply(Acquire, 2, 2, heldByOther), handed(1, 2, 9), handed(2, 2, 9))
+	control(t, m, Holding)
+	if !slices.ContainsFunc(all, func(c Call) bool { return c.Cell == 0 && c.Do == Release && c.Successor && c.Attempt == 1 }) {
+		t.Errorf("node 1 keeps what it handed to the successor of attempt 1: %+v", all)
 	}
-	for cell := int32(1); cell < 3; cell++ {
-		e := answer(Acquire, cell, held)
-		e.Call.Attempt = 2
-		m.Step(at(grace), e)
-	}
-	m.Step(at(grace), Event{Kind: Handoff, Cell: 1, Attempt: 2, Token: 9})
-	fx := m.Step(at(grace), Event{Kind: Handoff, Cell: 2, Attempt: 2, Token: 9})
-	if m.Phase() != Holding {
-		t.Fatalf("phase %d, want it to hold", m.Phase())
-	}
-	for _, c := range fx.Calls {
-		if c.Cell == 0 && c.Do == Release && c.Successor && c.Attempt == 1 {
-			return
-		}
-	}
-	t.Errorf("node 1 keeps what it handed to the successor of attempt 1: %+v", fx.Calls)
 }
 
 // Two addresses of one server are never a quorum, even of a free lock. The waiter must ask rarely.
 func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksRarely(t *testing.T) {
 	m := start(2, 2)
-	granted(m, 0)
-	m.Step(at(0), answer(Acquire, 1, Reply{Ours: true}))
-	for cell := range int32(2) {
-		m.Step(at(0), answer(Yield, cell, Reply{First: true}))
-	}
+	plays(m, answer(Acquire, 0, grant), answer(Acquire, 1, Reply{Ours: true}), answer(Yield, 0, Reply{First: true}), answer(Yield, 1, Reply{First: true}))
 	if wait := m.Wake() - at(0).Mono; m.Phase() != Waiting || wait < afterFailure/2 {
 		t.Errorf("phase %d, asks again after %v, want %v at least", m.Phase(), wait, afterFailure/2)
 	}
@@ -465,36 +417,27 @@ func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksRarely(t *testing.T) {
 // The Yield of a TryLock may run at a slow node after the call's last release, which used a new
 // connection. It queues the waiter again, and only its pending release can remove the waiter.
 func TestWhatIsSentAgainForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
-	for _, tries := range []bool{true, false} {
+	failed := answer(Yield, 0, lost)
+	for _, tt := range []struct {
+		tries, cancelled bool
+		phase            Phase
+		want             Call
+	}{
+		{true, false, Over, Call{Do: ReleaseAndLeave, Attempt: 1, All: true}},
+		{false, true, Over, Call{Do: ReleaseAndLeave, Attempt: 1, All: true}},
+		{false, false, Waiting, Call{Do: Release, Attempt: 1}}, // to leave would lose the waiter's place
+	} {
 		m := start(2, 3)
-		m.cfg.Tries = tries
-		m.Step(at(1), answer(Acquire, 0, Reply{OK: true, Token: 7}))
-		m.Step(at(2), answer(Acquire, 1, Reply{Holder: "other:1.1.1"}))
-		m.Step(at(3), answer(Acquire, 2, Reply{Holder: "another:1.1.2"}))
-		if m.Phase() != Yielding {
-			t.Fatalf("phase %d, not Yielding", m.Phase())
+		m.cfg.Tries = tt.tries
+		plays(m, answer(Acquire, 0, grant), answer(Acquire, 1, heldByOther), answer(Acquire, 2, Reply{Holder: "another:1"}))
+		control(t, m, Yielding)
+		if tt.cancelled {
+			plays(m, cancel)
 		}
-		if !tries {
-			m.Step(at(4), Event{Kind: Cancel})
-		}
-		failed := answer(Yield, 0, Reply{Err: errors.New("lost")})
 		m.Step(at(m.cfg.NodeTimeout*2), failed)
-		if m.Phase() != Over {
-			t.Fatalf("phase %d, not Over", m.Phase())
+		if again, times := m.Retry(failed.Call, true); m.Phase() != tt.phase || times == 0 || again != tt.want {
+			t.Errorf("%+v: in phase %s a Yield that failed is sent again as %+v", tt, phases[m.Phase()], again)
 		}
-		if again, times := m.Retry(failed.Call, true); times == 0 || again.Do != ReleaseAndLeave || !again.All || again.Cell != 0 || again.Attempt != 1 {
-			t.Errorf("a Yield that failed is sent again as %+v", again)
-		}
-	}
-
-	m := start(2, 3)
-	m.Step(at(1), answer(Acquire, 0, Reply{OK: true, Token: 7}))
-	m.Step(at(2), answer(Acquire, 1, Reply{Holder: "other:1.1.1"}))
-	m.Step(at(3), answer(Acquire, 2, Reply{Holder: "other:1.1.2"}))
-	failed := answer(Yield, 0, Reply{Err: errors.New("lost")})
-	m.Step(at(4), failed)
-	if again, times := m.Retry(failed.Call, true); m.Phase() != Waiting || times == 0 || again.Do != Release {
-		t.Errorf("in phase %d a Yield that failed is sent again as %+v: the waiter would lose its place", m.Phase(), again)
 	}
 }
 
@@ -503,8 +446,7 @@ func TestWhatIsSentAgainForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
 func TestATryThatIsRefusedWithoutANameIsOver(t *testing.T) {
 	m := start(2, 3)
 	m.cfg.Tries = true
-	m.Step(at(1), answer(Acquire, 0, Reply{TTL: time.Second}))
-	fx := m.Step(at(2), answer(Acquire, 1, Reply{TTL: time.Second}))
+	fx := plays(m, answer(Acquire, 0, Reply{TTL: time.Second}), answer(Acquire, 1, Reply{TTL: time.Second}))
 	if fx.Outcome != Failed || fx.Reason != Held {
 		t.Errorf("outcome %d, reason %d after two of three have refused", fx.Outcome, fx.Reason)
 	}
@@ -514,48 +456,32 @@ func TestATryThatIsRefusedWithoutANameIsOver(t *testing.T) {
 // first. The answers may still come in the order of the calls.
 func TestAReleaseThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
 	m := start(2, 3)
-	m.Step(at(1), Event{Kind: Cancel})
-	m.Step(at(2), answer(Acquire, 0, Reply{OK: true, Token: 7}))
-	if fx := m.Step(at(3), answer(ReleaseAndLeave, 0, Reply{})); len(calls(fx, 0)) != 1 || calls(fx, 0)[0] != ReleaseAndLeave {
-		t.Errorf("%v after a release that found nothing", calls(fx, 0))
-	}
-	if fx := m.Step(at(4), answer(Release, 0, Reply{})); len(fx.Calls) != 0 {
+	want(t, plays(m, cancel, answer(Acquire, 0, grant), answer(ReleaseAndLeave, 0, Reply{})), 0, ReleaseAndLeave)
+	if fx := plays(m, answer(Release, 0, Reply{})); len(fx.Calls) != 0 {
 		t.Errorf("%v after the second", fx.Calls)
 	}
-}
 
-func TestAnUnlockThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
-	m := start(2, 3)
-	m.Step(at(1), answer(Acquire, 0, Reply{OK: true, Token: 7}))
-	m.Step(at(2), answer(Acquire, 1, Reply{OK: true, Token: 7}))
-	m.Step(at(3), Event{Kind: Unlock})
-	m.Step(at(4), answer(Acquire, 2, Reply{OK: true, Token: 7}))
-	if fx := m.Step(at(5), answer(Release, 2, Reply{})); len(calls(fx, 2)) != 1 || calls(fx, 2)[0] != ReleaseAndLeave {
-		t.Errorf("%v after a release that found nothing", calls(fx, 2))
-	}
-	m.Step(at(6), answer(Release, 0, Reply{OK: true}))
-	m.Step(at(7), answer(Release, 1, Reply{OK: true}))
-	if fx := m.Step(at(8), answer(Release, 2, Reply{OK: true})); len(fx.Calls) != 0 {
-		t.Errorf("%v after the second", fx.Calls)
+	m = holding(0, 1)
+	want(t, plays(m, unlock, answer(Acquire, 2, grant), answer(Release, 2, Reply{})), 2, ReleaseAndLeave)
+	if fx := plays(m, answer(Release, 0, grant), answer(Release, 1, grant), answer(Release, 2, grant)); len(fx.Calls) != 0 {
+		t.Errorf("%v after the second release of a hold", fx.Calls)
 	}
 }
 
 // Leases that begin together are not renewed together, but some of them share a write.
 func TestFirstRenewalsAreSpread(t *testing.T) {
 	const third = 10 * time.Second / 3
-	at := make(map[time.Duration]bool)
+	times := make(map[time.Duration]bool)
 	for seed := range uint64(5000) {
-		c := &Config{Tree: Majority(1, 1), TTL: 10 * time.Second, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
-		m := New(c, func(int) time.Duration { return time.Millisecond }, seed*0x9e3779b97f4a7c15+1)
-		m.Step(Time{time.Second, time.Second}, Event{Kind: Start})
-		granted(m, 0)
-		after := m.renew - time.Second
+		m := New(config(Majority(1, 1)), millisecond, seed*0x9e3779b97f4a7c15+1)
+		plays(m, Event{Kind: Start}, answer(Acquire, 0, grant))
+		after := m.renew - at(0).Mono
 		if after < third/2-third/2048 || after > third {
 			t.Fatalf("the first renewal is %v after the grant", after)
 		}
-		at[m.renew] = true
+		times[after] = true
 	}
-	if len(at) < 900 || len(at) > 1026 {
-		t.Errorf("5,000 leases are renewed at %d times, want about 1,024", len(at))
+	if len(times) < 900 || len(times) > 1026 {
+		t.Errorf("5,000 leases are renewed at %d times, want about 1,024", len(times))
 	}
 }
