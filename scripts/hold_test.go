@@ -9,6 +9,55 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
+func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		owner   quorumlock.Owner
+		own, to uint64
+		raised  bool
+		after   string
+	}{
+		{"the holder", alice, 100, 250, true, "250"},
+		{"digits are kept", alice, 100, 1<<52 + 3, true, "4503599627370499"},
+		{"somebody else", bob, 100, 250, false, "100"},
+		{"another token counted since", alice, 99, 250, false, "100"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t)
+			s.grant("x", alice, 1, 100)
+			s.data.FastForward(time.Second)
+			s.data.SetTTL(wire.TokenKey("x"), time.Hour)
+			if got := s.done(wire.Raise("x", tt.owner, ttl, tt.own, tt.to)); got != tt.raised {
+				t.Errorf("raised %v, want %v", got, tt.raised)
+			}
+			s.checkToken(tt.after)
+			s.checkTTL("x", ttl-time.Second) // a raise is no renewal
+			want := ttl + day + 2*time.Hour
+			if !tt.raised {
+				want = time.Hour
+			}
+			if tt.to < 1<<50 { // a token that is ahead of the clock is kept longer
+				s.checkTTL(wire.TokenKey("x"), want)
+			}
+		})
+	}
+}
+
+// A hold that was downgraded is over before its key, which another share keeps.
+func TestARaiseIsTooLateForAShareThatIsOver(t *testing.T) {
+	s := start(t)
+	s.data.SetTime(time.UnixMilli(1_800_000_000_000))
+	got := s.grant("x", alice, 1, 1_800_000_000_000_000)
+	s.done(wire.Downgrade("x", alice, time.Second))
+	if a, err := s.send(wire.Acquire("x", bob, ttl, 1, 1).Shared()).Acquired(); err != nil || !a.Granted {
+		t.Fatalf("bob's share: %+v, %v", a, err)
+	}
+	s.data.SetTime(time.UnixMilli(1_800_000_001_500))
+	if s.done(wire.Raise("x", alice, ttl, got.Token, got.Token+50)) {
+		t.Error("raised for an owner whose share is over")
+	}
+}
+
 // A token that is days ahead may come from another node, whose clock is. It must not be forgotten
 // before the clocks have come by it.
 func TestATokenAheadOfTheClockIsKeptUntilTheClockIsPastIt(t *testing.T) {
