@@ -31,8 +31,8 @@ import (
 //	a is lost, unsent, refused or closed    its error, likewise
 //	a ran 1, a was sent 1, a holds 1        so often
 //	A listens x, A stops                    a listener at a channel
-//	publish x text, A hears text ?          its messages since last; ? is that it may have missed some
-//	A missed                                it is only told, once or more, that it may have missed some
+//	publish x text, A hears text ?          its messages since; ?: some may be missed
+//	A missed                                it only hears that some may be missed
 //	connections 1                           of the server
 type story struct {
 	node  func(t *testing.T, s *embedded.Server) *node.Node // nil for one that is dialled

@@ -73,7 +73,7 @@ func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
 	}
 }
 
-// Whoever waits for a fair lock of Redisson's listens to a channel of its own.
+// Each waiter for a fair lock of Redisson's listens to a channel of its own.
 func TestWhateverFreesALockTellsThoseNextAtAFairLock(t *testing.T) {
 	const mine, next, successor quorumlock.Owner = "billing~5:3.1", "billing~5:3", "billing~5:3/1.0"
 	called := wire.Entry{Waiter: next, Ticket: 5, TTL: life}

@@ -44,7 +44,7 @@ func TestAHandoffOfANodeIsProvenUnderAnyNameForAnyWaiter(t *testing.T) {
 	}
 }
 
-// Whoever may publish, and not read the lock's keys, has messages of earlier handoffs at most.
+// A publisher that may not read the lock's keys has messages of earlier handoffs at most.
 func TestAForgedHandoffIsNotProven(t *testing.T) {
 	real := handed(t, "x", "bob:1")
 	f := strings.SplitN(real, " ", 6)

@@ -51,7 +51,7 @@ func TestAReaderThatGivesUpLeavesWhatItWasHanded(t *testing.T) {
 	s.checkHold("x", "", "")
 }
 
-// Two addresses may lead to one server. It counts once, whoever else shares the lock there.
+// Two addresses may lead to one server. It counts once, also beside other sharers.
 func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 	s := start(t)
 	ask := func(owner quorumlock.Owner, cell int) wire.Answer {

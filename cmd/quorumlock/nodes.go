@@ -40,8 +40,8 @@ type connection struct {
 	TLSKey       string         `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`
 }
 
-// urls returns the URLs of the nodes, from the flags or else from the environment, and the file that
-// has them, if there is one. Its errors do not repeat URLs.
+// urls returns the URLs of the nodes, from the flags or else from the environment, and the file
+// that has them, if there is one. Its errors do not repeat URLs.
 func (s sources) urls(command string) (urls []string, file string, err error) {
 	switch {
 	case s.Nodes != nil && s.NodesFile != nil:
@@ -153,8 +153,8 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 	return &cluster{client, nodes, quorum, c.Prefix}, nil
 }
 
-// dialTLS connects with TLS. It reads the files of the flags for each connection, since certificates
-// are rotated.
+// dialTLS connects with TLS. It reads the files of the flags for each connection, since
+// certificates are rotated.
 func (c *connection) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
 	config, err := c.tls()
 	if err != nil {

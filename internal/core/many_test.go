@@ -16,7 +16,8 @@ type many struct {
 	trips int // calls of trip
 }
 
-// newMany returns a machine of so many RedLocks, or semaphores with slots, that has asked all cells.
+// newMany returns a machine of so many RedLocks, or semaphores with slots, that has asked all
+// cells.
 func newMany(members int, tries, slots bool) *many {
 	trees, semaphores := make([]Tree, members), make([]Slots, members)
 	for i := range trees {

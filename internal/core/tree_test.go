@@ -53,8 +53,8 @@ func (s shape) tree() Tree {
 	return Majority(s.need, s.cells)
 }
 
-// ofEach reports whether something is so for each RedLock and node of the lock, of which is gets the
-// cells.
+// ofEach reports whether something is so for each RedLock and node of the lock, of which is gets
+// the cells.
 func ofEach[T any](s shape, cells []T, is func(part shape, cells []T) bool) bool {
 	if s.members == nil {
 		return is(s, cells[:s.cells])

@@ -18,8 +18,8 @@ const (
 	maxTries = 8
 )
 
-// tries is the state of a TryLock beside that of its attempts. It is not in a queue and nobody calls
-// it, so it decides from refusals alone whether another attempt may help.
+// tries is the state of a TryLock beside that of its attempts. It is not in a queue and nobody
+// calls it, so it decides from refusals alone whether another attempt may help.
 type tries struct {
 	undecided       bool             // nobody is certain to have the lock
 	contends        bool             // the last attempt met no owner of a whole member

@@ -44,7 +44,8 @@ func play(m *Machine, trip time.Duration, answer func(Call) *Reply) *Effects {
 	return fx
 }
 
-// playRefused plays a TryLock that one cell always refuses, to its end. by returns the holder there.
+// playRefused plays a TryLock that one cell always refuses, to its end. by returns the holder
+// there.
 func playRefused(m *Machine, trip time.Duration, cell int, by func(Call) string) *Effects {
 	return play(m, trip, func(c Call) *Reply {
 		r := grant

@@ -79,8 +79,8 @@ func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 	})
 }
 
-// An unreached node has no pending releases, however many calls fail there. If a lost call may still
-// run, the node confirms the release twice.
+// An unreached node has no pending releases, however many calls fail there. If a lost call may
+// still run, the node confirms the release twice.
 func TestWhatIsPendingAtANodeThatFailed(t *testing.T) {
 	for _, tt := range []struct {
 		err      error

@@ -143,8 +143,9 @@ func (c *call) judged(now core.Time, b *request, replies []wire.Reply) {
 	}
 }
 
-// evenOut ends the wait of a first attempt that all nodes have refused, some of them with tickets of
-// their own: the waiter may be first at these alone, where it keeps out others. The caller holds mu.
+// evenOut ends the wait of a first attempt that all nodes have refused, some of them with tickets
+// of their own: the waiter may be first at these alone, where it keeps out others. The caller holds
+// mu.
 func (c *call) evenOut(now core.Time) {
 	if c.replaced == 0 || c.accepted == 0 || c.replaced+c.accepted < len(c.lock.cells) {
 		return

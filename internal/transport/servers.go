@@ -89,8 +89,9 @@ func (s *servers) barred() error {
 var errDoubtful = errors.New("the address leads to a new server: one more connection must show that it leads to no other")
 
 // admit records a new connection of a lane, its server and the server of its witness. It returns an
-// error if the address is at fault, and errDoubtful if the lane must connect once more. proving reports that the lane is to connect again without a
-// call: the fault may end with the next connections.
+// error if the address is at fault, and errDoubtful if the lane must connect once more. proving
+// reports that the lane is to connect again without a call: the fault may end with the next
+// connections.
 func (s *servers) admit(lane int, conn net.Conn, server, witness string) (proving bool, err error) {
 	over, proving, err := s.judge(lane, conn, server, witness)
 	for _, c := range over {

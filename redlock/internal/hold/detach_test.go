@@ -528,7 +528,8 @@ func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 	}
 }
 
-// A Park that runs late, when the attached hold has been released, stays nowhere for its whole time.
+// A Park that runs late, when the attached hold has been released, stays nowhere for its whole
+// time.
 func TestALateParkDoesNotStay(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"on its way": 80 * time.Millisecond, "after the node timeout": 200 * time.Millisecond, "frozen": 0} {
 		locktest.Run(t, name, func(t *testing.T) {
