@@ -243,7 +243,7 @@ func (t *tier) probes() {
 	for last := t.world.Now() + 2*limit + 2*t.plan.TTL + time.Second; !k.ended && len(t.violations) == 0 && t.world.Now() < last; {
 		t.advance(100 * time.Millisecond)
 	}
-	if k.got < 2 && len(t.violations) == 0 {
+	if k.got < 2 && !t.keptLate && len(t.violations) == 0 {
 		t.violate(acquires, "when all nodes were well, nobody did within %v", limit)
 	}
 	t.tried()
