@@ -61,9 +61,9 @@ func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } 
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // WithDialer sets the function that opens connections to a dialled node, for instance through a
-// tunnel. Each new connection for locks is dialled twice: the second one only tests whether the
-// address leads to several servers, see [quorumlock.ErrSeveralServers]. For a rediss:// URL the
-// dialer must return a connection with TLS.
+// tunnel. Each new connection for locks is dialled twice, and after a restart or a failover four
+// times: the others only test whether the address leads to several servers, see
+// [quorumlock.ErrSeveralServers]. For a rediss:// URL the dialer must return a connection with TLS.
 func WithDialer(d Dialer) Option { return func(c *config) { c.Dialer = d } }
 
 // WithCredentials sets a function that returns the user and the password of a new connection, for

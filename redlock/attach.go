@@ -32,7 +32,7 @@ import (
 // was attached before. Against other calls of Attach, it tries for a second or four node timeouts,
 // whichever is longer.
 //
-// An attached hold is first renewed after 50 ms. If the process dies before that, the lock stays
+// An attached hold is renewed at once. If the process dies before that, the lock stays
 // taken until the end of d. The lease can be detached again.
 //
 // To release the lock from here, attach and unlock:

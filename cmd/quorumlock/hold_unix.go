@@ -187,13 +187,14 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 	tick := time.NewTicker(min(max(h.job.ttl/50, 10*time.Millisecond), 250*time.Millisecond))
 	defer tick.Stop()
 	lost := h.lease.Context().Done()
+	var hungUp <-chan time.Time
 	for {
 		select {
 		case r, ok := <-reports:
 			switch {
 			case !ok:
 				h.takeOver()
-				return ending{started: h.group > 0}, &statusError{exitRunFailed, errors.New("the watchdog was killed, so the command was ended")}
+				return ending{started: h.group > 0, stopped: true}, &statusError{exitRunFailed, errors.New("the watchdog was killed, so the command was ended")}
 			case r.Started > 0:
 				h.group = r.Started
 			case r.Failed != "":
@@ -203,14 +204,23 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 				if !h.job.leave || r.Done.Why != "" {
 					h.takeOver()
 				}
+				for len(s.came) > 0 {
+					h.note(<-s.came)
+				}
 				return h.ending(*r.Done), nil
 			}
 		case one := <-s.came:
-			h.stopped = h.stopped || one != syscall.SIGUSR1 && one != syscall.SIGUSR2
+			h.note(one)
 			if one == syscall.SIGHUP && h.foreground && hangsUp() {
+				hungUp = time.After(time.Second)
 				continue
 			}
 			_ = h.order(order{Signal: int(one.(syscall.Signal))}, soon)
+		case <-hungUp:
+			// The leader waits for this process, most likely.
+			if leader, err := unix.Getsid(0); err == nil && syscall.Kill(leader, 0) == nil {
+				_ = h.order(order{Signal: int(syscall.SIGHUP)}, soon)
+			}
 		case <-lost:
 			lost = nil
 			h.lostAt = bootTime()
@@ -229,6 +239,11 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 			return h.ending(result{Why: becauseDeadline + ", and the watchdog did not end it", Dead: dead}), nil
 		}
 	}
+}
+
+// note records a signal that ends commands.
+func (h *holder) note(one os.Signal) {
+	h.stopped = h.stopped || one != syscall.SIGUSR1 && one != syscall.SIGUSR2
 }
 
 // hangsUp reports whether the kernel sends SIGHUP to the command, the foreground of a terminal that

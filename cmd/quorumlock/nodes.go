@@ -124,16 +124,18 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 	if d := c.RestartGuard; d != nil {
 		lock = append(lock, quorumlock.WithRestartGuard(*d), quorumlock.WithTTL(min(max(*d, quorumlock.MinTTL), quorumlock.DefaultTTL)))
 	}
-	if _, err := c.tls(); err != nil {
+	secure, err := c.tls()
+	if err != nil {
 		return nil, usageError(fmt.Sprintf("%s: %v", command, err))
 	}
+	dial := c.tlsDialer(secure)
 	nodes := make([]*node.Node, len(urls))
 	for i, u := range urls {
 		own := opts[:len(opts):len(opts)]
 		if strings.HasPrefix(u, "rediss://") && (c.TLSCA != "" || c.TLSCert != "") {
-			own = append(own, node.WithDialer(c.dialTLS))
+			own = append(own, node.WithDialer(dial))
 		}
-		if file != "" {
+		if areFiles(file) {
 			var credentials node.Option
 			u, credentials = reread(file, u)
 			own = append(own, credentials)
@@ -153,14 +155,36 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 	return &cluster{client, nodes, quorum, c.Prefix}, nil
 }
 
-// dialTLS connects with TLS. It reads the files of the flags for each connection, since
-// certificates are rotated.
-func (c *connection) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
-	config, err := c.tls()
-	if err != nil {
-		return nil, err
+// tlsDialer returns a dialer with TLS. It reads the files of the flags again for each connection,
+// since certificates are rotated. After a failure it uses the last ones, at first those in config.
+func (c *connection) tlsDialer(config *tls.Config) node.Dialer {
+	var last atomic.Pointer[tls.Config]
+	last.Store(config)
+	rotates := areFiles(c.TLSCA, c.TLSCert, c.TLSKey)
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if rotates {
+			if now, err := c.tls(); err == nil {
+				last.Store(now)
+			}
+		}
+		return (&tls.Dialer{Config: last.Load()}).DialContext(ctx, network, addr)
 	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
+}
+
+// areFiles reports whether the names, of which some may be empty, are those of files that can be
+// read again, unlike a pipe.
+func areFiles(names ...string) bool {
+	some := false
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
+			return false
+		}
+		some = true
+	}
+	return some
 }
 
 // tls returns the TLS configuration from the flags.

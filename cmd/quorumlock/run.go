@@ -22,7 +22,7 @@ type runCommand struct {
 	Try        bool           `help:"Do not wait for the lock."`
 	Every      time.Duration  `placeholder:"D" help:"The period of a job that several machines start at each tick, and one machine runs: keep the lock for nine tenths of the period after the grant. The lock is kept even if the command ends sooner or fails, but not if the command cannot be started."`
 	AtLeast    time.Duration  `placeholder:"D" help:"Like --every, but keep the lock for D. D must be longer than the clock differences and shorter than the period."`
-	Release    bool           `name:"release-on-failure" help:"With --every or --at-least: free the lock at once if the command fails or is told to stop, so that another run within the period may succeed."`
+	Release    bool           `name:"release-on-failure" help:"With --every or --at-least: free the lock at once if the command fails, or if a signal to this program stops it, so that another run within the period may succeed."`
 	Slots      *int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All users of the name must give the same K."`
 	Read       bool           `help:"Share the lock with other readers."`
 	Grace      *time.Duration `placeholder:"D" help:"The time between SIGTERM and SIGKILL. Default: a quarter of the TTL, which is 2.5s for a TTL of 10s."`

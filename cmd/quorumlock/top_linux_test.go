@@ -179,7 +179,7 @@ func TestRunAtATerminal(t *testing.T) {
 func TestRunAtATerminalThatIsClosed(t *testing.T) {
 	t.Parallel()
 	_, nodes := startServers(t, 1)
-	for leader, shell := range map[string]string{"the tool": "exec ", "a shell": "true; ", "an interactive shell": ""} {
+	for leader, shell := range map[string]string{"the tool": "exec ", "a shell": "true; ", "an interactive shell": "", "a leader that waits": "exec timeout 60 "} {
 		t.Run(leader, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()

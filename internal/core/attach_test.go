@@ -59,14 +59,3 @@ func TestACellThatHasNotMovedIsAskedOnce(t *testing.T) {
 		t.Errorf("%+v", fx.Calls)
 	}
 }
-
-// The nodes keep a detached hold for the time of Detach. It gets the TTL soon after the Attach, so
-// that the keys of a process that dies then do not last for days.
-func TestAnAttachedHoldIsRenewedSoon(t *testing.T) {
-	m := attaching()
-	plays(m, answer(Attach, 0, grant), answer(Attach, 1, grant))
-	control(t, m, Holding)
-	if after := m.Wake() - at(0).Mono; after > renewHanded {
-		t.Errorf("the first renewal is due after %v", after)
-	}
-}

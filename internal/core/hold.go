@@ -6,8 +6,7 @@ import (
 )
 
 // renewHanded is the time from a handoff to the first renewal, for the whole TTL. Holds that lack
-// cells because slots were contested are renewed as early, to take them; and attached holds, so
-// that their keys do not outlive the process by the time of Detach. Most holds are shorter.
+// cells because slots were contested are renewed as early, to take them. Most holds are shorter.
 const renewHanded = 50 * time.Millisecond
 
 // minRetry is the least pause between a failed renewal and the next.
@@ -46,8 +45,7 @@ func (m *Machine) hold(now Time) {
 	m.renew = m.firstRenewal()
 	if m.successor {
 		m.renew = now.Mono + min(renewHanded, left/3)
-	} else if m.isElsewhere() || m.cfg.Source != nil {
-		// Others see the slot as free in those cells. Nodes keep an attached hold for Detach's time.
+	} else if m.isElsewhere() { // others see the slot as free in those cells
 		m.renew = min(m.renew, now.Mono+renewHanded)
 	}
 	m.renewalDue = m.renew

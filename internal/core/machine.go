@@ -127,7 +127,7 @@ type Machine struct {
 	expiredWaits      int    // attempts that ended with missing answers: see tolerance
 	limited           bool   // the attempt's wait was limited by limitWait
 	shortWaits        int    // attempts that did not wait for slow nodes: see limitWait
-	wokenInVain       int    // attempts after handoffs and calls without a quorum: see lookAround
+	wokenInVain       int    // the last attempts after handoffs and calls without a quorum
 	tries             tries  // of a TryLock
 	refusedByOthers   bool   // a cell refused, and not for an ended hold of this client
 	takenInOrder      bool   // another client takes the cells in order: see Taken
@@ -299,8 +299,9 @@ func (m *Machine) tick(now Time) {
 		}
 	case Waiting:
 		if at := m.Wake(); now.Mono >= at {
-			if m.handoffDeadline != 0 && now.Mono >= m.handoffDeadline {
-				m.wokenInVain++
+			m.wokenInVain++
+			if now.Mono >= m.nextAttemptAt || m.tallies().holds(isWanted) {
+				m.wokenInVain = 0
 			}
 			m.ask(now)
 		}

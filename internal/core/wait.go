@@ -30,9 +30,9 @@ const (
 	// afterFailure is the average pause after an attempt without a quorum or with a late grant.
 	afterFailure = 100 * time.Millisecond
 
-	// eagerWakeUps is how many attempts of a waiter may follow handoffs and calls without a quorum
-	// after voteGrace. Then the wait doubles with each, up to maxDoublings times. While a node that
-	// they need is silent, readers hand each other their shares at the others.
+	// eagerWakeUps is how many consecutive attempts of a waiter may follow handoffs and calls without
+	// a quorum after voteGrace. Then the wait doubles with each, up to maxDoublings times. While a
+	// node that they need is silent, readers hand each other their shares at the others.
 	eagerWakeUps = 16
 	maxDoublings = 5
 
@@ -162,7 +162,7 @@ func (m *Machine) lookAround(now Time) {
 	switch {
 	// Handoffs without a quorum must be given up soon: another waiter may have the rest.
 	case handed || called && t.holds(isPromised):
-		m.handoffDeadline = now.Mono + m.voteGrace()<<min(max(m.wokenInVain-eagerWakeUps, 0), maxDoublings)
+		m.handoffDeadline = now.Mono + min(m.voteGrace()<<min(max(m.wokenInVain-eagerWakeUps, 0), maxDoublings), refresh)
 	// Free cells alone form a quorum. The attempt met leftovers of the one before, gone by then.
 	case ready:
 		m.handoffDeadline = now.Mono + grace

@@ -51,10 +51,10 @@ func (c *Client) isStale(own int64) bool { return own-c.clockReadAt > wire.Fresh
 
 // setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes.
 // After a first attempt without a quorum, the client knows all clocks that it can know. In a first
-// attempt the ticket is unsure while the client knows less than half of them. It is sure if and
-// only if that of the call before it in the local queue is: a node could replace the unsure one of
-// the two, and so reverse their order. The ticket of a Lock never rises, and lies between those of
-// the calls before and after it. The caller holds mu.
+// attempt the ticket is unsure while the client knows less than half of them. Where a clock is
+// known, it is sure if and only if that of the call before it in the local queue is: a node could
+// replace the unsure one of the two, and so reverse their order. The ticket of a Lock never rises,
+// and lies between those of the calls before and after it. The caller holds mu.
 func (c *call) setTicket(attempt int32) {
 	client, t := c.lock.client, c.turn
 	client.mu.Lock()

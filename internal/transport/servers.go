@@ -27,7 +27,8 @@ import (
 //     on, after a restart or a failover. The other lane's connection and the subscriptions' are
 //     closed.
 //   - Before it moves on, and if the first connection has no witness, the lane connects once more.
-//     The address is at fault unless that connection and its witness lead to the same server.
+//     The address is at fault unless that connection and its witness lead to the same server. A
+//     subscription's connection moves the address on without that; the lanes then reconnect.
 //   - If the address returns to a server that it left less than memory ago, the address is also at
 //     fault.
 //   - During a fault, calls make the lanes reconnect; at first the lanes also do by themselves. The
@@ -141,7 +142,7 @@ func (s *servers) judge(lane int, conn net.Conn, server, witness string) (over [
 	}
 	switch {
 	case server == "" || s.fault != nil:
-	case before != "" && (witness == "" || witness == server):
+	case before != "" && (witness == "" || witness == server) && (server == before || now.Sub(s.doubtedAt) < proof):
 		witness = before
 	case server != s.latest && (s.latest != "" || witness == ""):
 		if witness != "" && witness != server {

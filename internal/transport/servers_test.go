@@ -27,15 +27,17 @@ func TestANewServerIsConfirmed(t *testing.T) {
 		"then with a witness":          {{"a", "a", ""}, {"b", "b", doubt}, {"a", "a", fault}},
 		"then as the witness":          {{"a", "a", ""}, {"b", "b", doubt}, {"b", "a", fault}},
 		"an unknown server in between": {{"a", "a", ""}, {"b", "", doubt}, {"", "", ""}, {"a", "", ""}},
-		"a doubt that is long ago":     {{"a", "a", ""}, {"b", "", doubt}, {"later", "", ""}, {"a", "a", ""}},
+		"a doubt that is long ago":     {{"a", "a", ""}, {"b", "", doubt}, {"much later", "", ""}, {"a", "a", ""}},
+		"a second failover":            {{"a", "a", ""}, {"b", "b", doubt}, {"later", "", ""}, {"c", "c", doubt}, {"c", "c", ""}},
+		"a slow confirmation":          {{"a", "a", ""}, {"b", "", doubt}, {"later", "", ""}, {"b", "", ""}},
 		"unknown servers":              {{"", "", ""}, {"", "", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &servers{onMove: func() {}}
 				for i, c := range connections {
-					if c.server == "later" {
-						time.Sleep(memory)
+					if d := map[string]time.Duration{"later": 2 * proof, "much later": memory}[c.server]; d > 0 {
+						time.Sleep(d)
 						continue
 					}
 					_, err := s.admit(0, nil, c.server, c.witness)

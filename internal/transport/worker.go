@@ -135,6 +135,7 @@ func (l *lane) join(ctx context.Context) error {
 		k = nil
 	}
 	if errors.Is(err, errDoubtful) {
+		cancel()
 		return l.join(ctx)
 	}
 	if !l.admitted(k, proves) {

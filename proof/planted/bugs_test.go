@@ -84,7 +84,6 @@ var bugs = []mutation.Bug{
 	bug("a handoff is believed without proof", "internal/quorum Client.heard", "!h.ProvenBy(w.caller.Secret)", "false", wire(4000)),
 	bug("a waiter that yields takes a new ticket", "internal/quorum call.entry", "ticket, unsure := c.ticket, c.unsure", "ticket, unsure := c.lock.client.ownTime(c.lock.client.time()), c.unsure", wire(400)),
 	bug("a sure ticket stands behind an unsure one", "internal/quorum call.setTicket", "few = prev.Value.(*turn).sent == 0", "", tests("internal/quorum", "TicketsFollow")),
-	bug("an attached hold keeps the time of Detach", "internal/core Machine.hold", "m.isElsewhere() || m.cfg.Source != nil", "m.isElsewhere()", tests("internal/core", "AnAttachedHold")),
 	bug("a ticket is taken as it is", "scripts/join.lua", "if math.abs(ticket - now * 1000) > 1000000 then", "if false then", wire(400)),
 	bug("the local queue admits the newest caller first", "internal/quorum Client.enqueue", "t.place = t.queue.turns.PushBack(t)", "t.place = t.queue.turns.PushBack(t); for e := t.place.Prev(); e != nil && !e.Value.(*turn).open; e = t.place.Prev() { t.queue.turns.MoveBefore(t.place, e) }", wire(1000)),
 
