@@ -6,8 +6,8 @@ import (
 )
 
 // renewHanded is the time from a handoff to the first renewal, for the whole TTL. Holds that lack
-// cells because slots were contested are renewed as early, to take them; and attached holds, so
-// that their keys do not outlive the process by the time of Detach. Most holds are shorter.
+// cells because slots were contested are renewed as early, to take these cells. Attached holds are,
+// too, so that their keys do not outlive the process by the time of Detach. Most holds are shorter.
 const renewHanded = 50 * time.Millisecond
 
 // minRetry is the least pause between a failed renewal and the next.
@@ -47,7 +47,8 @@ func (m *Machine) hold(now Time) {
 	if m.successor {
 		m.renew = now.Mono + min(renewHanded, left/3)
 	} else if m.isElsewhere() || m.cfg.Source != nil {
-		// Others see the slot as free in those cells. Nodes keep an attached hold for Detach's time.
+		// Others see the slot as free in those cells. Nodes keep an attached hold for the time of
+		// its Detach.
 		m.renew = min(m.renew, now.Mono+renewHanded)
 	}
 	m.renewalDue = m.renew

@@ -30,9 +30,9 @@ const (
 	// afterFailure is the average pause after an attempt without a quorum or with a late grant.
 	afterFailure = 100 * time.Millisecond
 
-	// eagerWakeUps is how many attempts of a waiter may follow handoffs and calls without a quorum
-	// after voteGrace. Then the wait doubles with each, up to maxDoublings times. While a node that
-	// they need is silent, readers hand each other their shares at the others.
+	// eagerWakeUps is the number of attempts of a waiter that may follow handoffs and calls without
+	// a quorum after voteGrace. Then the wait doubles with each attempt, up to maxDoublings times.
+	// While a node that readers need is silent, they hand each other their shares at the others.
 	eagerWakeUps = 16
 	maxDoublings = 5
 
@@ -169,7 +169,7 @@ func (m *Machine) lookAround(now Time) {
 	}
 }
 
-// voteGrace returns how long a waiter waits for missing votes after the first wake-up. It is a
+// voteGrace returns the time that a waiter waits for missing votes after the first wake-up. It is a
 // round trip to the nearest quorum, from grace to maxGrace. The messages of a releaser that is no
 // further away have arrived by then. If no quorum has ever answered, the longest known round trip
 // counts. Where a client takes the cells one after another, it is three round trips.

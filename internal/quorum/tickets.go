@@ -52,9 +52,9 @@ func (c *Client) isStale(own int64) bool { return own-c.clockReadAt > wire.Fresh
 // setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes.
 // After a first attempt without a quorum, the client knows all clocks that it can know. In a first
 // attempt the ticket is unsure while the client knows less than half of them. It is sure if and
-// only if that of the call before it in the local queue is: a node could replace the unsure one of
-// the two, and so reverse their order. The ticket of a Lock never rises, and lies between those of
-// the calls before and after it. The caller holds mu.
+// only if the ticket of the call before it in the local queue is. Otherwise a node could replace
+// the unsure one of the two, and so reverse their order. The ticket of a Lock never rises, and lies
+// between those of the calls before and after it. The caller holds mu.
 func (c *call) setTicket(attempt int32) {
 	client, t := c.lock.client, c.turn
 	client.mu.Lock()
@@ -90,7 +90,7 @@ func (c *call) setTicket(attempt int32) {
 }
 
 // sentBeside returns the last tickets of the nearest calls before and after this one in the local
-// queue, 0 if the nodes have none. Readers have no order. The caller holds Client.mu.
+// queue, or 0 if the nodes have none. Readers have no order. The caller holds Client.mu.
 func (t *turn) sentBeside() (before, after int64) {
 	if t.queue.lock.shared {
 		return 0, 0
