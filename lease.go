@@ -221,12 +221,12 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // and the lease goes on. A deferred [Lease.Unlock] does nothing after a Detach but return
 // [ErrNotHeld].
 //
-// Detach needs a quorum of the nodes. Detach waits for all nodes, for the node timeout at most,
-// even if ctx is done. With a d below four node timeouts, it waits for a quorum only. After an
-// error other than ErrMisuse the lease is over, and cannot be attached. The lock is released, as by
+// Detach needs a quorum of the nodes. It waits for all nodes, for the node timeout at most, even if
+// ctx is done. With a d below four node timeouts, it waits for a quorum only. After an error other
+// than ErrMisuse the lease is over, and cannot be attached. The lock is released, as by
 // [Lease.Unlock], or ends with d if this process ends first. Detach returns [ErrLost] if the lease
-// was lost before or during the call, [ErrNotHeld] if it was unlocked or detached before, and a
-// *[QuorumError] if fewer nodes than the quorum confirmed.
+// was lost before or during the call, and [ErrNotHeld] if it was unlocked or detached before. It
+// returns a *[QuorumError] if fewer nodes than the quorum confirmed.
 func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {
 	h, ok := l.hold.(interface {
 		Detach(ctx context.Context, l *Lease, d time.Duration, leave func() bool) (string, error)

@@ -14,18 +14,19 @@ import (
 // The lease has the same fencing token and is renewed here. Its options are the client's and opts;
 // those of the first lock, such as its TTL, do not travel with the text. Its context descends from
 // ctx. The client must have the same nodes, in any order, and the same quorum and prefix as the
-// client that detached. Another number of nodes, quorum or prefix, and a damaged text, match
-// [quorumlock.ErrMisuse]. With other nodes, Attach returns ErrLost and may end the hold.
+// client that detached. With another number of nodes, quorum or prefix, or a damaged text, the
+// error matches [quorumlock.ErrMisuse]. With as many nodes, but others, Attach returns ErrLost and
+// may end the hold.
 //
 // At most one caller gets the lease. Everyone else, and anyone whose text has expired or whose lock
-// was freed by ForceUnlock, gets a *[quorumlock.LostError], which matches ErrLost, and the present
+// was freed by ForceUnlock, gets a *[quorumlock.LostError], which matches ErrLost. The present
 // holder keeps the lock. ErrLost does not show whether the work was done: a queue also redelivers
 // after a worker's death. Before you drop the job, take the lock again and look at its effects.
 //
 // If too few nodes answer, Attach returns a *[quorumlock.QuorumError]. If other calls of Attach,
 // perhaps of dead processes, keep the quorum from it, Attach returns a *[quorumlock.HeldError]. If
 // ctx is done first, Attach returns ctx's error. After a QuorumError, a HeldError or ctx's error,
-// the text stays valid until d is over. A failed Attach may add this client's TTL.
+// the text stays valid until d is over. A failed Attach may prolong that time by this client's TTL.
 //
 // Attach does not wait for a holder: it succeeds or fails within seconds. It takes a round trip to
 // a quorum, or two if the nodes are in another order. It takes about two node timeouts if the hold

@@ -18,10 +18,10 @@ local function tellFair(channel)
 end
 
 -- removeSuccessors releases the holds of a waiter's successors. last ends in the number of the
--- waiter's last attempt and the cell; where many share the lock, the successors are found by these
--- names. If last is itself a successor, which has released, only those of earlier attempts are
--- released. The others of its attempt are cells that lead to this server, and have releases of
--- their own.
+-- waiter's last attempt and the cell; where many share the lock, removeSuccessors finds the
+-- successors by these two. If last is itself a successor, which has released, only successors of
+-- earlier attempts are released. Others of its attempt belong to cells that also lead to this
+-- server, and have releases of their own.
 local function removeSuccessors(waiter, channel, last)
   local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$')
   attempts = tonumber(attempts or '')
@@ -48,7 +48,7 @@ end
 
 -- serveQueue serves the queue after a release, or after a waiter has left. led tells whether that
 -- waiter led the queue. A free lock goes to wake, and a shared one to admit. Otherwise, if led,
--- it tells the new first waiter that it is next, unless that one refreshes soon. It returns
+-- serveQueue tells the new first waiter that it is next, unless that one refreshes soon. It returns
 -- whether I could have the lock now.
 local function serveQueue(me, now, hands, led, lends)
   if redis.call('exists', KEYS[1]) == 0 then

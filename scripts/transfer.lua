@@ -1,4 +1,4 @@
--- Transfers a hold from one owner to another, for Detach and Attach. It keeps its token.
+-- Transfers a hold from one owner to another, for Detach and Attach. The hold keeps its token.
 --
 -- KEYS[1]  the lock: see holds.lua
 -- KEYS[2]  the fencing token: integer

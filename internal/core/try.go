@@ -8,18 +8,20 @@ import (
 
 const (
 	// betweenTries is the pause of a TryLock in which contenders yield. After eagerTries attempts
-	// it doubles with each, up to maxTryDoublings times: by then, most likely a node is down.
+	// it doubles with each attempt, up to maxTryDoublings times: by then, most likely a node is
+	// down.
 	betweenTries    = time.Millisecond
 	eagerTries      = 4
 	maxTryDoublings = 3
 
 	// maxTries limits the attempts of a TryLock after a NodeTimeout. Few attempts at distant nodes
-	// fit into one. A contender that gives up before the others yield leaves the lock to nobody.
+	// fit into a NodeTimeout. A contender that gives up before the others yield leaves the lock to
+	// nobody.
 	maxTries = 8
 )
 
-// tries is the state of a TryLock beside that of its attempts. It is not in a queue and nobody
-// calls it, so it decides from refusals alone whether another attempt may help.
+// tries is the state of a TryLock beside that of its attempts. A TryLock is not in a queue and
+// nobody calls it, so it decides from refusals alone whether another attempt may help.
 type tries struct {
 	undecided       bool             // nobody is certain to have the lock
 	contends        bool             // the last attempt met no owner of a whole member
@@ -35,9 +37,10 @@ func (m *Machine) triesAgain(now Time) bool {
 	return spent <= m.cfg.NodeTimeout || m.attempt < maxTries && spent < 2*m.cfg.NodeTimeout
 }
 
-// lastTry returns when an attempt of a TryLock ends without the missing answers. The agreement on
-// its token may take one more NodeTimeout, so the call ends within three. It is 0 for a Lock, and
-// for the first attempt, which ends within one NodeTimeout anyway: most calls need no timer.
+// lastTry returns the time at which an attempt of a TryLock ends without the missing answers. The
+// agreement on its token may take one more NodeTimeout, so the call ends within three. The time is
+// 0 for a Lock, and for the first attempt, which ends within one NodeTimeout anyway: most calls
+// need no timer.
 func (m *Machine) lastTry() time.Duration {
 	if !m.cfg.Tries || m.attempt == 1 {
 		return 0
@@ -90,8 +93,8 @@ func (m *Machine) isUnclear() bool {
 // is missing, or the same owner refuses again. Without a whole member that owner may be yielding,
 // so it has to be met three times.
 //
-// isUndecided also returns the owner that was met, and whether anybody has a whole member. If this
-// call has no grant, silent cells count as theirs for that.
+// isUndecided also returns the owner that was met, and whether anybody has a whole member. For the
+// latter, silent cells count as cells of others if this call has no grant.
 func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	if m.isElsewhere() || m.isSplit() && m.attempt < maxSplits {
 		return true, "", false

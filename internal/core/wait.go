@@ -169,7 +169,7 @@ func (m *Machine) lookAround(now Time) {
 	}
 }
 
-// voteGrace returns how long a waiter waits for missing votes after the first wake-up. It is a
+// voteGrace returns the time that a waiter waits for missing votes after the first wake-up. It is a
 // round trip to the nearest quorum, from grace to maxGrace. The messages of a releaser that is no
 // further away have arrived by then. If no quorum has ever answered, the longest known round trip
 // counts. Where a client takes the cells one after another, it is three round trips.

@@ -52,7 +52,7 @@ type call struct {
 	ticket      int64         // of the last attempt: see setTicket
 	unsure      bool          // too few node clocks were known for ticket
 	accepted    int           // cells that accepted the unsure ticket of the first attempt
-	replaced    int           // cells that replaced it by their own clock
+	replaced    int           // cells that replaced it by a ticket of their own clock
 	firstMember *redissonPeer // last cell handed over before the others: see firstmember.go
 	parked      *Parked       // the hold that an Attach takes over; nil for other calls
 	split       bool          // an Attach failed because of another Attach

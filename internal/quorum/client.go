@@ -36,7 +36,7 @@
 //
 // No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and
 // hub.mu may be held, since a message may lead to calls. So a Node's Do must not wait, and must
-// deliver neither of the two. No answer is delivered while the mutex of a lane is held.
+// lock neither of these two mutexes. No answer is delivered while the mutex of a lane is held.
 package quorum
 
 import (

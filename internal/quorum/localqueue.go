@@ -11,9 +11,9 @@ import (
 // The callers of one lock at one client wait in a local queue. Only the first few go to the nodes,
 // so the queues of the nodes stay short.
 
-// maxAdmitted is how many callers of a local queue are queued at the nodes. With one, the next
-// caller would join the queues of the nodes only when the first has the lock, behind later calls of
-// other processes. With three, it is queued long before a short hold ends.
+// maxAdmitted is the number of callers of a local queue that are queued at the nodes. With one, the
+// next caller would join the queues of the nodes only when the first has the lock, behind later
+// calls of other processes. With three, it is queued long before a short hold ends.
 const maxAdmitted = 3
 
 // maxSlots limits the slots of a semaphore for which more callers are admitted.

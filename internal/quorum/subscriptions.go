@@ -220,7 +220,7 @@ func (c *Client) heard(n Node, message string) {
 	}
 }
 
-// notify gives the machine an event of the cell by.
+// notify gives the machine the event e of the cell by.
 func (c *call) notify(e core.Event, by Cell) {
 	if i := c.lock.indexOf(by); i >= 0 {
 		e.Cell = int32(i)

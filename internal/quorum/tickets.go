@@ -90,7 +90,7 @@ func (c *call) setTicket(attempt int32) {
 }
 
 // sentBeside returns the last tickets of the nearest calls before and after this one in the local
-// queue, 0 if the nodes have none. Readers have no order. The caller holds Client.mu.
+// queue, or 0 if the nodes have none. Readers have no order. The caller holds Client.mu.
 func (t *turn) sentBeside() (before, after int64) {
 	if t.queue.lock.shared {
 		return 0, 0

@@ -26,7 +26,7 @@ import (
 //   - If both lead to one server, and the other lane's connection to another, the address has moved
 //     on, after a restart or a failover. The other lane's connection and the subscriptions' are
 //     closed.
-//   - Before it moves on, and if the first connection has no witness, the lane connects once more.
+//   - Before the address moves on, and if the first connection has no witness, the lane connects once more.
 //     The address is at fault unless that connection and its witness lead to the same server. A
 //     subscription's connection moves the address on without that; the lanes then reconnect.
 //   - If the address returns to a server that it left less than memory ago, the address is also at

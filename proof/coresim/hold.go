@@ -150,7 +150,8 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 
 // fewAnswer checks that no quorum has been well since the call began. The tier may learn of a
 // silent node's fault only later. For a TryLock, a node is not well either if it refuses for an
-// ended hold of the same client, with a pending release. It may run out of time for the token.
+// ended hold of the same client, with a pending release. A TryLock may run out of time for the
+// token.
 func (t *tier) fewAnswer(c *call, why core.Reason) {
 	// An Attach has no quorum if some nodes have been freed.
 	if t.plan.Guard || t.plan.Twins || c.worker.text != nil {
