@@ -55,9 +55,9 @@ func wantSlot(t *testing.T, all []Call, n int, slot int32) {
 // If different slots counted together, three nodes would admit three holders of two permits.
 func TestDifferentSlotsAreNoQuorum(t *testing.T) {
 	m := newSemaphore(3, 3, false)
-	fx := grantsSlots(m, 0, 1)
+	grantsSlots(m, 0, 1)
 	control(t, m, Asking)
-	if fx = plays(m, answer(Acquire, 2, grantOf(2))); fx.Outcome != Undecided || len(cellsOf(fx.Calls, Yield)) != 3 {
+	if fx := plays(m, answer(Acquire, 2, grantOf(2))); fx.Outcome != Undecided || len(cellsOf(fx.Calls, Yield)) != 3 {
 		t.Errorf("outcome %v, %+v, want that it gives all three back", fx.Outcome, fx.Calls)
 	}
 }
