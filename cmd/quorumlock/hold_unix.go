@@ -212,12 +212,12 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 		case one := <-s.came:
 			h.note(one)
 			if one == syscall.SIGHUP && h.foreground && hangsUp() {
-				hungUp = time.After(time.Second)
+				hungUp = time.After(leaderTime)
 				continue
 			}
 			_ = h.order(order{Signal: int(one.(syscall.Signal))}, soon)
 		case <-hungUp:
-			// The leader waits for this process, most likely.
+			// It waits for this process, most likely.
 			if leader, err := unix.Getsid(0); err == nil && syscall.Kill(leader, 0) == nil {
 				_ = h.order(order{Signal: int(syscall.SIGHUP)}, soon)
 			}
@@ -245,6 +245,9 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 func (h *holder) note(one os.Signal) {
 	h.stopped = h.stopped || one != syscall.SIGUSR1 && one != syscall.SIGUSR2
 }
+
+// leaderTime is how long the leader of a session has to end after its terminal is gone.
+const leaderTime = 5 * time.Second
 
 // hangsUp reports whether the kernel sends SIGHUP to the command, the foreground of a terminal that
 // is gone. It does so when the leader of the session ends, and only if that is another process.
