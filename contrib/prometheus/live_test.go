@@ -116,7 +116,7 @@ func startServe(t *testing.T, urls []string) (addr string) {
 		t.Fatalf("%s: %v\n%s", build, err, out)
 	}
 	addr = freeAddr(t)
-	cmd := exec.Command(tool, "serve", "--listen", addr, "--interval", "500ms", "--check-interval", "1s")
+	cmd := exec.Command(tool, "serve", "--listen", addr, "--interval", "500ms", "--check-interval", "1s", "--node-timeout", "5s") // so that a busy machine is no flapping node
 	cmd.Env = append(os.Environ(), "QUORUMLOCK_NODES="+strings.Join(urls, ","))
 	start(t, cmd)
 	return addr
@@ -141,12 +141,12 @@ func startService(t *testing.T, urls []string, name string, observe func(*client
 		web.Close()
 		_ = c.Close() // nodes were killed
 	})
-	lease, err := c.Mutex("leader of "+name, option, quorumlock.WithTTL(3*time.Second)).Lock(ctx)
+	lease, err := c.Mutex("leader of "+name, option).Lock(ctx)
 	locktest.Must(t, err, "Lock")
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			_ = quorumlock.Do(ctx, c.Mutex("orders of "+name, option, quorumlock.WithTTL(3*time.Second)), func(context.Context) error {
+			_ = quorumlock.Do(ctx, c.Mutex("orders of "+name, option), func(context.Context) error {
 				first, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
 				_, _ = c.Mutex("orders of "+name, option).Lock(first) // it waits in vain
@@ -249,7 +249,13 @@ func (p *server) alerts() []string {
 // fires returns when these alerts fire, and no others.
 func (p *server) fires(want ...string) {
 	p.t.Helper()
-	eventually(p.t, fmt.Sprint(want, " fire"), func() bool { return slices.Equal(p.alerts(), want) })
+	var last []string
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("the last alerts: %q, want %q", last, want)
+		}
+	}()
+	eventually(p.t, "the alerts fire", func() bool { last = p.alerts(); return slices.Equal(last, want) })
 }
 
 // staysAt checks for a while that these alerts fire, and no others. On a busy machine, one look at
