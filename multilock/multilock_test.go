@@ -99,7 +99,7 @@ func TestMembersAreLockedAsOne(t *testing.T) {
 		locktest.Refused(t, d.RWMutex("rates"))
 		locktest.Refused(t, d.RWMutex("account").RLocker())
 
-		// Whoever holds one name alone and shares the other has both, but may not hold both alone.
+		// A holder of one name alone that shares the other has both, but may not hold both alone.
 		began := time.Now()
 		both := locktest.Multi(t, c.RWMutex("account"), c.RWMutex("rates"))
 		locktest.Is(t, locktest.Err(both.Lock(lease.Context())), quorumlock.ErrUpgrade, "Lock of what it shares")

@@ -204,3 +204,16 @@ func BenchmarkAReaderBehindAWriter(b *testing.B) {
 		})
 	}
 }
+
+// A writer before a reader can fall behind it while the lock is shared, with a ticket that a node
+// has replaced before. Nobody else would call the reader.
+func TestAReaderThatComesToTheFrontIsCalled(t *testing.T) {
+	s := gather(t)
+	s.grant("x", "holder:1", 1, 100)
+	s.stand("alice:1", 50)
+	s.reads("bob:1.7", wire.Entry{Waiter: "bob:1", Ticket: 100, TTL: life, Callers: 1})
+	s.do(wire.Downgrade("x", "holder:1", ttl))
+	s.checkHeard()
+	s.stand("alice:1", 200)
+	s.checkHeard("turn bob:1 x")
+}

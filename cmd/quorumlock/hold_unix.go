@@ -217,7 +217,7 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 			}
 			_ = h.order(order{Signal: int(one.(syscall.Signal))}, soon)
 		case <-hungUp:
-			// It waits for this process, most likely.
+			// A leader that is still alive waits for this process, most likely.
 			if leader, err := unix.Getsid(0); err == nil && syscall.Kill(leader, 0) == nil {
 				_ = h.order(order{Signal: int(syscall.SIGHUP)}, soon)
 			}

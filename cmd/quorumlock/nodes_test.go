@@ -13,7 +13,7 @@ import (
 )
 
 // A long run outlives the rotation of its passwords and certificates: each connection reads the
-// files again. If they are gone for a moment, the last password counts.
+// files again. While they are gone, the last ones count.
 func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -80,8 +80,10 @@ func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
 		}
 	}
 	connects("6 me second")
-	if err := os.Remove(nodes); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"nodes", "one.pem"} {
+		if err := os.Remove(file(name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	connects("6 me second")
 }

@@ -299,9 +299,10 @@ func (m *Machine) tick(now Time) {
 		}
 	case Waiting:
 		if at := m.Wake(); now.Mono >= at {
-			m.wokenInVain++
 			if now.Mono >= m.nextAttemptAt || m.tallies().holds(isWanted) {
 				m.wokenInVain = 0
+			} else {
+				m.wokenInVain++
 			}
 			m.ask(now)
 		}

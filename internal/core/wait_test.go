@@ -116,3 +116,32 @@ func TestOnlyACellThatWaitsIsTakenAgain(t *testing.T) {
 		t.Errorf("state %d of a cell that the machine holds", got)
 	}
 }
+
+// Handoffs that are no quorum wake a waiter again and again, for instance while readers hand each
+// other their shares. It slows down.
+func TestAWaiterThatIsWokenInVainSlowsDown(t *testing.T) {
+	m, now := start(2, 3), time.Duration(0)
+	wait := func() time.Duration {
+		attempt, _ := m.Attempt()
+		for cell := range int32(3) {
+			m.Step(at(now), Event{Kind: Replied, Call: Call{Do: Acquire, Cell: cell, Attempt: attempt}, Reply: heldByOther})
+		}
+		m.Step(at(now), handed(0, attempt, 7))
+		d := m.Wake() - at(now).Mono
+		now += d
+		m.Step(at(now), Event{Kind: Tick})
+		return d
+	}
+	first := wait()
+	for range eagerWakeUps - 1 {
+		if d := wait(); d != first {
+			t.Fatalf("it waits %v, want %v as at first", d, first)
+		}
+	}
+	for range 20 {
+		wait()
+	}
+	if d := wait(); d < 16*first || d > refresh {
+		t.Errorf("after many handoffs in vain it waits %v, want 16 times %v to %v", d, first, refresh)
+	}
+}

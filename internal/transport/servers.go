@@ -26,9 +26,10 @@ import (
 //   - If both lead to one server, and the other lane's connection to another, the address has moved
 //     on, after a restart or a failover. The other lane's connection and the subscriptions' are
 //     closed.
-//   - Before the address moves on, and if the first connection has no witness, the lane connects once more.
-//     The address is at fault unless that connection and its witness lead to the same server. A
-//     subscription's connection moves the address on without that; the lanes then reconnect.
+//   - Before the address moves on, and if the first connection has no witness, the lane connects
+//     once more. The address is at fault unless that connection and its witness lead to the same
+//     server. A subscription's connection moves the address on without that; the lanes then
+//     reconnect.
 //   - If the address returns to a server that it left less than memory ago, the address is also at
 //     fault.
 //   - During a fault, calls make the lanes reconnect; at first the lanes also do by themselves. The
@@ -144,10 +145,8 @@ func (s *servers) judge(lane int, conn net.Conn, server, witness string) (over [
 	case server == "" || s.fault != nil:
 	case before != "" && (witness == "" || witness == server) && (server == before || now.Sub(s.doubtedAt) < proof):
 		witness = before
+	case witness != "" && witness != server: // a fault, below
 	case server != s.latest && (s.latest != "" || witness == ""):
-		if witness != "" && witness != server {
-			break
-		}
 		s.doubtful, s.doubtedAt = server, now
 		return nil, false, errDoubtful
 	}

@@ -150,8 +150,7 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 
 // fewAnswer checks that no quorum has been well since the call began. The tier may learn of a
 // silent node's fault only later. For a TryLock, a node is not well either if it refuses for an
-// ended hold of the same client, with a pending release. A TryLock may run out of time for the
-// token.
+// ended hold of the same client, with a pending release.
 func (t *tier) fewAnswer(c *call, why core.Reason) {
 	// An Attach has no quorum if some nodes have been freed.
 	if t.plan.Guard || t.plan.Twins || c.worker.text != nil {
@@ -162,8 +161,7 @@ func (t *tier) fewAnswer(c *call, why core.Reason) {
 		votes[cell] = core.Yes
 		d, tr := &c.machine.Cells[cell], &t.troubles[c.process.number*t.plan.Nodes+t.nodeOf(cell)]
 		own := c.tries && d.Refused && d.Refusal.Ended
-		late := why == core.HeldOrNone && (d.State == core.Asked || c.machine.Token() > 0)
-		if tr.now > 0 || tr.last >= c.first || own || late {
+		if tr.now > 0 || tr.last >= c.first || own || why == core.HeldOrNone && d.State == core.Asked {
 			votes[cell] = core.No
 		}
 	}

@@ -31,7 +31,7 @@ type tier struct {
 	trace         strings.Builder
 	violations    []Violation
 	probe         *worker
-	keptLate      bool          // while the last caller waited, a node kept a lock or let a hold be attached
+	keptLate      bool          // a late Keep ran while the last caller waited
 	fired         int           // timers
 	recalls       int           // see Outcome
 	base          []fleet.Clock // of each process

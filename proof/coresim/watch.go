@@ -228,9 +228,7 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 		a, err := reply.Transferred()
 		ok = err == nil && a.OK
 	}
-	if ok && (k.Do == core.Keep || k.Do == core.Attach) {
-		w.keptLate = w.probe != nil
-	}
+	w.keptLate = w.keptLate || ok && k.Do == core.Keep && w.probe != nil
 	if ok && w.is.holder(w.me) == "" {
 		w.violate(yesToHolder, "n%d said yes to %s, who does not hold", node+1, w.me)
 	}
