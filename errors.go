@@ -17,8 +17,8 @@ var (
 	// *[QuorumError] in it has the error of each node.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
-	// ErrTooLate is the error of a lock that a quorum granted after the end of its validity. The
-	// grant is released.
+	// ErrTooLate is the error of a lock that a quorum granted after the end of its validity, or of a
+	// TryLock whose fencing token a quorum has not confirmed in its time. The grant is released.
 	ErrTooLate = errors.New("quorumlock: granted too late")
 
 	// ErrLost is the error of a lease that ended before its Unlock: no renewal succeeded in time,

@@ -26,15 +26,15 @@ import (
 // If too few nodes answer, Attach returns a *[quorumlock.QuorumError]. If other calls of Attach,
 // perhaps of dead processes, keep the quorum from it, Attach returns a *[quorumlock.HeldError]. If
 // ctx is done first, Attach returns ctx's error. After a QuorumError, a HeldError or ctx's error,
-// the text stays valid until d is over. A failed Attach may prolong that time by this client's TTL.
+// the text stays valid until d is over. At the very end of d, Attach returns ErrTooLate.
 //
 // Attach does not wait for a holder: it succeeds or fails within seconds. It takes a round trip to
 // a quorum, or two if the nodes are in another order. It takes about two node timeouts if the hold
 // was attached before. Against other calls of Attach, it tries for a second or four node timeouts,
 // whichever is longer.
 //
-// An attached hold is renewed at once. If the process dies before that, the lock stays
-// taken until the end of d. The lease can be detached again.
+// An attached hold is valid until the end of d or for this client's TTL, whichever is shorter, and
+// is renewed at once. If the process dies before that, the lock stays taken until the end of d. The lease can be detached again.
 //
 // To release the lock from here, attach and unlock:
 //

@@ -4,19 +4,20 @@
 -- KEYS[2]  the fencing token: integer
 -- ARGV[1]  owner of the caller
 -- ARGV[2]  the other owner
--- ARGV[3]  TTL, ms
--- ARGV[4]  'park' to pass the hold from the caller to the other owner, for the TTL
+-- ARGV[3]  'park' to pass the hold from the caller to the other owner, with a new TTL
 --          'back' to pass it from the caller to the other owner; the expiry stays
---          <token> to pass it from the other owner to the caller, for the TTL at least, unless a
---          later token was counted here
+--          <token> to pass it from the other owner to the caller, unless a later token was counted
+--          here; the expiry stays
+-- ARGV[4]  with 'park', the TTL, ms
 --
--- Reply    {1, token}: passed on; the last token that was counted here, 0 if none is known
---          {2, token}: the owner to whom it was to be passed has it already
+-- Reply    {1, token, ttl}: passed on; the last token that was counted here, 0 if none is known;
+--                       the TTL that is left, ms, -1 if none is set
+--          {2, token, ttl}: the owner to whom it was to be passed has it already
 --          {0, 0}: neither of the two has it, or a later token was counted
 --          {3, 0, who}: another owner has it, and no later token was counted: most likely it was
 --                       passed to that owner
 --          {3, last, who}: another owner has it, and last was counted, a later token
-local limit = tonumber(ARGV[4])
+local limit = tonumber(ARGV[3])
 local from, to = limit and ARGV[2] or ARGV[1], limit and ARGV[1] or ARGV[2]
 local counter = redis.call('get', KEYS[2])
 local last = tonumber(counter or '0')
@@ -26,7 +27,7 @@ end
 local held, again = redis.call('hget', KEYS[1], from), redis.call('hget', KEYS[1], to)
 local late = limit and last > limit
 if again and not late then
-  return {2, last}
+  return {2, last, redis.call('pttl', KEYS[1])}
 elseif late or not held or #held > 12 then -- nobody passes a share: see holds.lua
   local all = limit and not held and not again and redis.call('hlen', KEYS[1]) <= 2 and redis.call('hgetall', KEYS[1]) or {}
   local who = all[1]
@@ -37,11 +38,9 @@ elseif late or not held or #held > 12 then -- nobody passes a share: see holds.l
 end
 redis.call('hset', KEYS[1], to, held)
 redis.call('hdel', KEYS[1], from)
-if ARGV[4] ~= 'back' then
-  if not limit or redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
-    redis.call('pexpire', KEYS[1], ARGV[3])
-  end
-  local key, ms = KEYS[2], ARGV[3]
+if ARGV[3] == 'park' then
+  redis.call('pexpire', KEYS[1], ARGV[4])
+  local key, ms = KEYS[2], ARGV[4]
   -- include outlive.lua
 end
-return {1, last}
+return {1, last, redis.call('pttl', KEYS[1])}

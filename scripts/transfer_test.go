@@ -15,7 +15,11 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 	s := start(t)
 	passed := func(name string, c wire.Call, want wire.Transferred) {
 		t.Helper()
-		if got, err := s.send(c).Transferred(); err != nil || got != want {
+		got, err := s.send(c).Transferred()
+		if got.OK {
+			want.Left = s.data.TTL("x")
+		}
+		if err != nil || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, want)
 		}
 	}
@@ -31,19 +35,21 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 	}{
 		{"somebody else parks", wire.Park("x", bob, parked, time.Hour, 0), no, alice, ttl},
 		{"another cell parks", wire.Park("x", alice, parked, time.Hour, 1), no, alice, ttl},
-		{"attach to what is not parked", wire.Attach("x", carol, parked, ttl, 100, 0, 0), held(alice), alice, ttl},
+		{"attach to what is not parked", wire.Attach("x", carol, parked, 100, 0, 0), held(alice), alice, ttl},
 		{"park", wire.Park("x", alice, parked, time.Hour, 0), yes, parked, time.Hour},
 		{"park again", wire.Park("x", alice, parked, time.Minute, 0), again, parked, time.Hour},
-		{"another text", wire.Attach("x", carol, "p:8.1", ttl, 100, 0, 0), held(parked), parked, time.Hour},
-		{"a text of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 0), no, parked, time.Hour},
-		{"as another cell", wire.Attach("x", carol, parked, ttl, 100, 0, 1), held(parked), parked, time.Hour},
-		{"as another cell, of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 1), wire.Transferred{Token: 100, Other: at(parked)}, parked, time.Hour},
-		{"attach", wire.Attach("x", carol, parked, ttl, 100, 0, 0), yes, carol, time.Hour},
-		{"attach again", wire.Attach("x", carol, parked, ttl, 100, 0, 0), again, carol, time.Hour},
-		{"another one", wire.Attach("x", dave, parked, ttl, 100, 0, 0), held(carol), carol, time.Hour},
+		{"another text", wire.Attach("x", carol, "p:8.1", 100, 0, 0), held(parked), parked, time.Hour},
+		{"a text of before a token", wire.Attach("x", carol, parked, 99, 0, 0), no, parked, time.Hour},
+		{"as another cell", wire.Attach("x", carol, parked, 100, 0, 1), held(parked), parked, time.Hour},
+		{"as another cell, of before a token", wire.Attach("x", carol, parked, 99, 0, 1), wire.Transferred{Token: 100, Other: at(parked)}, parked, time.Hour},
+		{"attach", wire.Attach("x", carol, parked, 100, 0, 0), yes, carol, time.Hour},
+		{"attach again", wire.Attach("x", carol, parked, 100, 0, 0), again, carol, time.Hour},
+		{"another one", wire.Attach("x", dave, parked, 100, 0, 0), held(carol), carol, time.Hour},
 		{"another one returns", wire.Return("x", dave, parked, 0, 0), no, carol, time.Hour},
 		{"return", wire.Return("x", carol, parked, 0, 0), yes, parked, time.Hour},
-		{"attach, late", wire.Attach("x", dave, parked, ttl, 100, 0, 0), yes, dave, ttl},
+		{"attach, late", wire.Attach("x", dave, parked, 100, 0, 0), yes, dave, time.Second},
+		{"return, late", wire.Return("x", dave, parked, 0, 0), yes, parked, time.Second},
+		{"attach once more", wire.Attach("x", dave, parked, 100, 0, 0), yes, dave, time.Second},
 	} {
 		if tt.name == "attach, late" {
 			s.data.SetTTL("x", time.Second)
@@ -58,7 +64,7 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 	}
 	s.checkHold("x", at(dave), "1")
 	s.release("x", at(dave), 1)
-	passed("attach to a free lock", wire.Attach("x", carol, parked, ttl, 100, 0, 0), no)
+	passed("attach to a free lock", wire.Attach("x", carol, parked, 100, 0, 0), no)
 	s.checkHold("x", "", "")
 	s.share(at(alice), ttl)
 	passed("park a share", wire.Park("x", alice, parked, time.Hour, 0), no)

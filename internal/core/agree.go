@@ -118,9 +118,11 @@ func (m *Machine) disagree(now Time) {
 	}
 	m.changed++
 	why := m.refusal()
-	// The keys may have expired before the raise.
-	if why == HeldOrNone && m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 {
-		why = TooLate
+	if why == HeldOrNone {
+		why = NoToken
+		if m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 { // the keys may have expired before the raise
+			why = TooLate
+		}
 	}
 	m.abandonAttempt(now, why)
 }

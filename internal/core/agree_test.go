@@ -119,13 +119,16 @@ func TestATryLockBeginsNoRaiseAfterTwoNodeTimeouts(t *testing.T) {
 		last := m.lastTry() - time.Millisecond
 		now := Time{last + late, last + late}
 		m.Step(now, reply(Raise, 0, 2, lost))
-		want(t, m.Step(now, reply(Acquire, 2, 2, Reply{OK: true, Token: 18})), 2, do)
+		fx := m.Step(now, reply(Acquire, 2, 2, Reply{OK: true, Token: 18}))
+		if want(t, fx, 2, do); late > 0 && (fx.Outcome != Failed || fx.Reason != NoToken) {
+			t.Errorf("outcome %d, reason %d: no node of the quorum is down", fx.Outcome, fx.Reason)
+		}
 	}
 }
 
 // A cell takes no token after the key of a slow attempt has expired. That is no lack of a quorum.
 func TestAnAgreementThatEndsAfterTheValidityIsTooLate(t *testing.T) {
-	for late, want := range map[time.Duration]Reason{9 * time.Second: HeldOrNone, 10 * time.Second: TooLate} {
+	for late, want := range map[time.Duration]Reason{9 * time.Second: NoToken, 10 * time.Second: TooLate} {
 		m := disagreeing(t)
 		m.Step(at(time.Second), answer(Acquire, 2, lost))
 		if fx := m.Step(at(late), answer(Raise, 0, Reply{})); !fx.Waiting || fx.Reason != want {

@@ -128,6 +128,9 @@ func (m *Machine) noteAttached(call Call, r Reply) {
 		c.State, c.Err = Left, ErrDuplicate
 		m.call(Call{Do: Return, Cell: call.Cell, Of: c.of, Attempt: call.Attempt})
 	case r.OK:
+		if m.phase == Asking && r.Left >= 0 {
+			m.ttl = min(m.ttl, r.Left)
+		}
 		c.State, c.Won, c.Token, c.Err = Granted, true, m.cfg.Source.Token, nil
 	case c.State == Asked:
 		c.State, c.Refused, c.Refusal, c.Err = Left, true, r, nil

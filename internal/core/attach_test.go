@@ -3,6 +3,9 @@ package core
 import (
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 // attaching is a machine of an Attach at three cells, with a quorum of two.
@@ -10,6 +13,38 @@ func attaching() *Machine {
 	c := config(Majority(2, 3))
 	c.HandTTL, c.Source = 0, &Source{Token: 7, Counts: []uint64{7, 7, 7}}
 	return begin(c)
+}
+
+var passedOn = Reply{OK: true, Token: 7, Left: time.Hour}
+
+// The nodes keep the expiry of the Detach until the first renewal, which follows even if the lease
+// is not renewed afterwards.
+func TestAnAttachedHoldLastsForWhatIsLeft(t *testing.T) {
+	for left, valid := range map[time.Duration]time.Duration{time.Hour: 10 * time.Second, 4 * time.Second: 4 * time.Second, -1: 10 * time.Second} {
+		m := attaching()
+		m.cfg.Renew, m.cfg.Drift = false, quorumlock.Drift{}
+		plays(m, answer(Attach, 0, passedOn), answer(Attach, 1, Reply{OK: true, Token: 7, Left: left}))
+		if got := m.Remaining(at(0)); got != valid {
+			t.Errorf("%v left: valid for %v, want %v", left, got, valid)
+		}
+		if wake, renews := m.Wake()-at(0).Mono, valid < 10*time.Second; renews != (wake < valid/2) {
+			t.Errorf("%v left: wakes after %v", left, wake)
+		}
+		if valid == 10*time.Second {
+			continue
+		}
+		m.Step(at(time.Second), answer(Attach, 2, Reply{OK: true, Token: 7, Left: time.Millisecond})) // late
+		sent := sends(m, at(2*time.Second), Event{Kind: Tick})
+		if len(sent) != 3 || sent[0].Do != Renew {
+			t.Fatalf("%+v, want three renewals", sent)
+		}
+		for _, c := range sent {
+			m.Step(at(2*time.Second), Event{Kind: Replied, Call: c, Reply: Reply{OK: true}})
+		}
+		if got := m.Remaining(at(2 * time.Second)); got != 10*time.Second || m.Wake() < at(10*time.Second).Mono {
+			t.Errorf("renewed: valid for %v, wakes at %v", got, m.Wake())
+		}
+	}
 }
 
 // An Attach that nobody wants any more frees no node, whenever it is closed and whatever the late
@@ -21,7 +56,7 @@ func TestAnAttachThatIsGivenBackFreesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := attaching()
-			plays(m, answer(Attach, 0, grant), answer(Attach, 1, grant))
+			plays(m, answer(Attach, 0, passedOn), answer(Attach, 1, passedOn))
 			control(t, m, Holding)
 			sent := sends(m, at(0), events...)
 			if slices.ContainsFunc(sent, func(c Call) bool { return c.Do != Return }) || len(sent) < 2 || m.Phase() != Over {
@@ -39,12 +74,12 @@ func TestOneCellOfTheFormerOwnerHasOneVote(t *testing.T) {
 			m := attaching()
 			last := moved
 			if copyFirst {
-				last = answer(Attach, 0, grant)
+				last = answer(Attach, 0, passedOn)
 				for _, c := range sends(m, at(0), moved) {
-					plays(m, Event{Kind: Replied, Call: c, Reply: grant})
+					plays(m, Event{Kind: Replied, Call: c, Reply: passedOn})
 				}
 			} else {
-				plays(m, answer(Attach, 0, grant))
+				plays(m, answer(Attach, 0, passedOn))
 			}
 			if fx := plays(m, last); fx.Outcome == Acquired || m.Phase() != Asking {
 				t.Errorf("outcome %v, phase %s", fx.Outcome, phases[m.Phase()])

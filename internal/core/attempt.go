@@ -13,6 +13,9 @@ func (m *Machine) ask(now Time) {
 	m.asked = now
 	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.limited = 0, 0, 0, false
 	m.refresh = m.refreshAfter()
+	if m.cfg.Source != nil {
+		m.ttl = m.cfg.TTL
+	}
 	m.chooseSlot()
 	for i := range m.Cells {
 		c := &m.Cells[i]
@@ -263,7 +266,7 @@ func (m *Machine) limitWait(now Time) {
 //   - Held: a quorum of cells answered, and another caller is in the way.
 //   - NoQuorum: too many cells failed for a quorum.
 //   - HeldAndNoQuorum: one member of a MultiLock is held, and another has no quorum.
-//   - HeldOrNone: missing answers decide; or nobody is in the way, but too few took the token.
+//   - HeldOrNone: missing answers decide, or nobody is in the way.
 func (m *Machine) refusal() Reason {
 	t := m.tallies()
 	few := !t.holds(mayVote)

@@ -23,9 +23,12 @@ type round struct {
 
 // hold makes a won attempt a hold, if it has any validity left.
 func (m *Machine) hold(now Time) {
-	m.start, m.ttl = m.asked, m.cfg.TTL
-	if m.successor {
+	m.start = m.asked
+	switch {
+	case m.successor:
 		m.ttl = m.cfg.HandTTL
+	case m.cfg.Source == nil:
+		m.ttl = m.cfg.TTL
 	}
 	left := m.Remaining(now)
 	m.compareClocks(now)
@@ -48,8 +51,11 @@ func (m *Machine) hold(now Time) {
 	} else if m.isElsewhere() { // others see the slot as free in those cells
 		m.renew = min(m.renew, now.Mono+renewHanded)
 	}
+	if m.cfg.Source != nil {
+		m.renew = min(m.renew, now.Mono+left/3)
+	}
 	m.renewalDue = m.renew
-	if !m.cfg.Renew {
+	if !m.renews() {
 		m.renew = 0
 	}
 	for i := range m.Cells {
@@ -266,9 +272,15 @@ func (m *Machine) extend(r *round) {
 
 // schedule sets the time of the next renewal.
 func (m *Machine) schedule(now Time, at time.Duration) {
-	if m.cfg.Renew && !m.isOverMaxHold(now) {
+	if m.renews() && !m.isOverMaxHold(now) {
 		m.renew = at
 	}
+}
+
+// renews reports whether the machine renews the hold by itself. An attached hold is renewed until
+// it has the TTL of this client.
+func (m *Machine) renews() bool {
+	return m.cfg.Renew || m.cfg.Source != nil && m.ttl < m.cfg.TTL
 }
 
 // restore asks a cell that has lost the hold to grant it again. After an Attach, the cell may have

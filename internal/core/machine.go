@@ -146,7 +146,7 @@ type Machine struct {
 	since      Time          // when the hold began
 	start      Time          // before the attempt or renewal that the validity counts from
 	suspended  time.Duration // the lead of Boot over Mono since start: see compareClocks
-	ttl        time.Duration // counts from start; HandTTL after a handoff, until it is renewed
+	ttl        time.Duration // counts from start; after a handoff or an Attach, less than TTL until it is renewed
 	renew      time.Duration // when the next renewal is due; 0: none
 	renewalDue time.Duration // when the first renewal since the last won one was due
 	late       bool          // the last decided renewal found no quorum

@@ -97,7 +97,7 @@ func (d *driver) answer(well bool) {
 }
 
 func (d *driver) reply(c Call, well bool) Reply {
-	r := Reply{OK: d.rng.IntN(3) > 0 || well, Token: uint64(1 + d.rng.IntN(3)), First: d.rng.IntN(2) == 0}
+	r := Reply{OK: d.rng.IntN(3) > 0 || well, Token: uint64(1 + d.rng.IntN(3)), First: d.rng.IntN(2) == 0, Left: time.Duration(d.rng.IntN(20)) * time.Second}
 	if well {
 		return r
 	}

@@ -155,7 +155,7 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 
 // failed records the reason of a failed attempt. An unknown reason leaves the previous one.
 func (c *call) failed(why core.Reason) {
-	if why == core.HeldOrNone {
+	if why == core.HeldOrNone || why == core.NoToken {
 		c.watch.note(quorumlock.StepWaiting, nil)
 		return
 	}

@@ -27,6 +27,9 @@ func (c *call) failure(why core.Reason) error {
 		return c.notALock()
 	case core.TooLate:
 		return c.tooLate()
+	case core.NoToken:
+		return fmt.Errorf("%w: too few nodes confirmed the fencing token of %q within three node timeouts: use a longer node timeout than %v or look at the nodes' latency",
+			quorumlock.ErrTooLate, c.lock.name, c.lock.set.NodeTimeout)
 	}
 	e := c.quorumError(c.machine.Granted())
 	if why == core.HeldOrNone {
@@ -47,6 +50,9 @@ func (c *call) notALock() error {
 }
 
 func (c *call) tooLate() error {
+	if c.parked != nil {
+		return fmt.Errorf("%w: nothing is left of the detached hold of %q: detach it for longer or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.name)
+	}
 	return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
 }
 

@@ -278,7 +278,7 @@ func (c *Call) Begins() bool {
 	case acquire, guardedAcquire, share, guardedShare, slotAcquire, guardedSlotAcquire:
 		return true
 	case transfer, guardedTransfer:
-		return c.args[3].kind == aNumber
+		return c.args[2].kind == aNumber
 	}
 	return c.entry != nil
 }

@@ -100,7 +100,7 @@ func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Ow
 	case core.Park:
 		return Park(name, owner, c.Parked, k.For, cell)
 	case core.Attach:
-		return Attach(name, owner, c.Former, t.TTL, k.Token, cell, int(k.Of))
+		return Attach(name, owner, c.Former, k.Token, cell, int(k.Of))
 	case core.Return:
 		return Return(name, owner, c.Former, cell, int(k.Of))
 	case core.Acquire:
@@ -157,7 +157,7 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 	case core.Park, core.Attach, core.Return:
 		var p Transferred
 		p, r.Err = reply.Transferred()
-		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Other != "", p.Token, Base(p.Other)
+		r.OK, r.Again, r.Rival, r.Token, r.Left, r.Holder = p.OK, p.Again, p.Other != "", p.Token, p.Left, Base(p.Other)
 		if r.Moved = r.Holder != "" && r.Holder == c.Former; r.Moved {
 			r.Of = cellOf(p.Other)
 		}

@@ -139,6 +139,7 @@ type Transferred struct {
 	OK    bool             // the owner to whom the hold was to be passed has it
 	Again bool             // and had it already
 	Token uint64           // with OK: the last one that was counted at the node; with Other: that, if it is above the limit of an Attach, else 0
+	Left  time.Duration    // with OK: the TTL that is left; negative if the key has none
 	Other quorumlock.Owner // who has it instead; empty if nobody is known to
 }
 
@@ -151,8 +152,8 @@ func (r Reply) Transferred() (Transferred, error) {
 	n, values, ok := r.leading()
 	switch {
 	case !ok:
-	case len(n) == 2 && (n[0] == 1 || n[0] == 2) && n[1] >= 0:
-		return Transferred{OK: true, Again: n[0] == 2, Token: uint64(n[1])}, nil
+	case len(n) == 3 && (n[0] == 1 || n[0] == 2) && n[1] >= 0:
+		return Transferred{OK: true, Again: n[0] == 2, Token: uint64(n[1]), Left: time.Duration(n[2]) * time.Millisecond}, nil
 	case len(n) == 2 && n[0] == 0:
 		return Transferred{}, nil
 	case len(n) == 3 && len(values) <= 3 && n[0] == 3 && n[1] > 0 && n[2] == -1:

@@ -345,24 +345,25 @@ func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 
 // Park passes the hold of owner to another one, for ttl.
 func Park(name string, owner, other quorumlock.Owner, ttl time.Duration, cell int) Call {
-	return passAs(text("park"), name, owner, other, ttl, cell, cell)
+	return passAs(name, owner, other, cell, cell, text("park"), ms(ttl))
 }
 
-// Attach passes the hold of another owner, at that owner's cell of, to owner, for at least ttl,
-// unless the node has counted a token after last.
-func Attach(name string, owner, other quorumlock.Owner, ttl time.Duration, last uint64, cell, of int) Call {
-	return passAs(number(last), name, owner, other, ttl, cell, of)
+// Attach passes the hold of another owner, at that owner's cell of, to owner, unless the node has
+// counted a token after last. The key keeps its expiry.
+func Attach(name string, owner, other quorumlock.Owner, last uint64, cell, of int) Call {
+	return passAs(name, owner, other, cell, of, number(last))
 }
 
 // Return passes the hold of owner to another owner, at that owner's cell of. The key keeps its
 // expiry.
 func Return(name string, owner, other quorumlock.Owner, cell, of int) Call {
-	return passAs(text("back"), name, owner, other, 0, cell, of)
+	return passAs(name, owner, other, cell, of, text("back"))
 }
 
 // passAs is a call for a cell: see Call.At.
-func passAs(how arg, name string, owner, other quorumlock.Owner, ttl time.Duration, cell, of int) Call {
-	return newCall(transfer, name, lockToken, who(owner), arg{kind: aOwner, text: string(other), number: int64(of)}, ms(ttl), how).At(cell)
+func passAs(name string, owner, other quorumlock.Owner, cell, of int, how ...arg) Call {
+	args := append([]arg{who(owner), {kind: aOwner, text: string(other), number: int64(of)}}, how...)
+	return newCall(transfer, name, lockToken, args...).At(cell)
 }
 
 // Downgrade turns a hold of owner into a share with a fresh ttl. It renews an existing share.

@@ -159,7 +159,6 @@ func (t *tier) attached(k *worker) {
 func (t *tier) notAttached(k *worker, c *call) (again bool) {
 	const maxSplits = 8
 	x := k.text
-	c.kept = c.process.now.Mono + t.plan.TTL/3 // a TTL later, what it passed back expires by a slow clock, too
 	if t.traces {
 		t.note("p%d: %s does not attach: %d", k.process.number+1, c.caller.Waiter, c.reason)
 	}

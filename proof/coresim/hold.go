@@ -311,12 +311,15 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 	if c.reason == core.NoQuorum && k.step.Try && t.expires() {
 		return // a hold of the same process has ended and is not unlocked
 	}
-	few := c.reason == core.NoQuorum || c.reason == core.HeldAndNoQuorum || c.reason == core.HeldOrNone || c.reason == core.TooLate
+	few := c.reason == core.NoQuorum || c.reason == core.HeldAndNoQuorum || c.reason == core.HeldOrNone || c.reason == core.NoToken || c.reason == core.TooLate
 	switch {
 	case k.gone, k.process.closed, c.reason == core.NotALock && t.occupied():
 	case k.step.Try && (held || few && t.plan.Class != calm):
 	default:
 		t.violate(ridesOut, "w%d fails for %d", k.number+1, c.reason)
+	}
+	if c.reason == core.NoToken && (!k.step.Try || took < t.plan.NodeTimeout) {
+		t.violate(minority, "w%d has no token after %v", k.number+1, took)
 	}
 	if t.plan.Class == calm && few {
 		t.violate(nothingFails, "w%d fails for %d", k.number+1, c.reason)

@@ -53,7 +53,7 @@ var named = map[*wire.Script]string{
 	wire.Raise("", "", 0, 0, 0).Script:                       "raise",
 	wire.Renew("", "", 0).Script:                             "renew",
 	wire.Park("", "", "", 0, 0).Script:                       "transfer",
-	wire.Attach("", "", "", 0, 0, 0, 0).Guarded(1).Script:    "guarded transfer",
+	wire.Attach("", "", "", 0, 0, 0).Guarded(1).Script:       "guarded transfer",
 	wire.Release("", "", 0).Script:                           "release",
 	wire.Leave("", "", false).Script:                         "leave",
 	wire.ForceRelease("").Script:                             "force_release",

@@ -335,7 +335,7 @@ func (g *generator) passed(owner quorumlock.Owner, ttl time.Duration) wire.Call 
 	case 2:
 		return wire.Return(g.name, owner, other, cell, of)
 	default:
-		return g.guarded(wire.Attach(g.name, other, owner, ttl, g.counter()-g.Uint64N(2), of, cell))
+		return g.guarded(wire.Attach(g.name, other, owner, g.counter()-g.Uint64N(2), of, cell))
 	}
 }
 

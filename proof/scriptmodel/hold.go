@@ -26,7 +26,7 @@ func (n *Node) renew() wire.Reply {
 // transfer is transfer.lua.
 func (n *Node) transfer() wire.Reply {
 	from, to := n.text(1), n.text(2)
-	limit, takes := tonumber(n.text(4))
+	limit, takes := tonumber(n.text(3))
 	if takes {
 		from, to = to, from
 	}
@@ -41,7 +41,7 @@ func (n *Node) transfer() wire.Reply {
 	late := takes && last > limit
 	switch {
 	case again && !late:
-		return wire.Integers(2, int64(last))
+		return wire.Integers(2, int64(last), n.pttl(n.lock))
 	case late || !has || len(held) > 12:
 		all := n.lock.hgetall()
 		if !takes || has || again || len(all) == 0 || len(all) > 2 {
@@ -62,15 +62,13 @@ func (n *Node) transfer() wire.Reply {
 	}
 	n.lock.hset(to, held)
 	n.lock.hdel(from)
-	if n.text(4) != "back" {
-		if ms := n.number(3); !takes || float64(n.pttl(n.lock)) < ms {
-			n.pexpire(n.lock, n.whole(3))
-		}
-		if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(3)+86400000 {
-			n.pexpire(n.token, integer(whole(n.number(3)+93600000)))
+	if n.text(3) == "park" {
+		n.pexpire(n.lock, n.whole(4))
+		if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(4)+86400000 {
+			n.pexpire(n.token, integer(whole(n.number(4)+93600000)))
 		}
 	}
-	return wire.Integers(1, int64(last))
+	return wire.Integers(1, int64(last), n.pttl(n.lock))
 }
 
 // raise is raise.lua.

@@ -85,7 +85,7 @@ var (
 	raiseScript           = wire.Raise("", "", 0, 0, 0).Script
 	renewScript           = wire.Renew("", "", 0).Script
 	transferScript        = wire.Park("", "", "", 0, 0).Script
-	guardedTransferScript = wire.Attach("", "", "", 0, 0, 0, 0).Guarded(1).Script
+	guardedTransferScript = wire.Attach("", "", "", 0, 0, 0).Guarded(1).Script
 	releaseScript         = wire.Release("", "", 0).Script
 	openScript            = wire.Release("", "", 1).Open(0, "").Script
 	leaveScript           = wire.Leave("", "", false).Script

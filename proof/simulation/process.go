@@ -126,7 +126,7 @@ func (p *process) meet(m *message) {
 	case "leave":
 		owner, waiter = "", m.argv[0]
 	case "transfer":
-		if other := base(m.argv[1]); m.argv[3] == "park" && p.names[other] == "" {
+		if other := base(m.argv[1]); m.argv[2] == "park" && p.names[other] == "" {
 			p.parked++
 			p.name(other, fmt.Sprintf("%sparked%d", p, p.parked))
 			p.world.parked[other] = p.names[other]

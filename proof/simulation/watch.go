@@ -230,8 +230,8 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	case "raise", "renew", "downgrade":
 		ok = reply == ":1\r\n"
 	case "transfer":
-		attaches := m.argv[3] != "park" && m.argv[3] != "back"
-		ok = attaches && (strings.HasPrefix(reply, "*2\r\n:1") || strings.HasPrefix(reply, "*2\r\n:2"))
+		attaches := m.argv[2] != "park" && m.argv[2] != "back"
+		ok = attaches && (strings.HasPrefix(reply, "*3\r\n:1") || strings.HasPrefix(reply, "*3\r\n:2"))
 	}
 	held := is.holders[t.wire(m, owner)] != ""
 	if ok && !held {
