@@ -9,6 +9,10 @@ import (
 // cells because slots were contested are renewed as early, to take them. Most holds are shorter.
 const renewHanded = 50 * time.Millisecond
 
+// renewalTrips is how many times as long as the Attach took an attached hold has to last, for the
+// first renewal.
+const renewalTrips = 4
+
 // minRetry is the least pause between a failed renewal and the next.
 const minRetry = 2 * time.Millisecond
 
@@ -32,6 +36,9 @@ func (m *Machine) hold(now Time) {
 	}
 	left := m.Remaining(now)
 	m.compareClocks(now)
+	if m.cfg.Source != nil && left < renewalTrips*now.Since(m.asked) {
+		left = 0
+	}
 	if left <= 0 {
 		switch {
 		case m.cfg.Source != nil:
