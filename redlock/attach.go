@@ -26,8 +26,8 @@ import (
 // If too few nodes answer, Attach returns a *[quorumlock.QuorumError]. If other calls of Attach,
 // perhaps of dead processes, keep the quorum from it, Attach returns a *[quorumlock.HeldError]. If
 // ctx is done first, Attach returns ctx's error. After a QuorumError, a HeldError or ctx's error,
-// the text stays valid until d is over. Attach returns ErrTooLate if the
-// rest of d is less than four times as long as Attach took.
+// the text stays valid until d is over. If too little of d is left, less than four round trips,
+// Attach returns ErrTooLate.
 //
 // Attach does not wait for a holder: it succeeds or fails within seconds. It takes a round trip to
 // a quorum, or two if the nodes are in another order. It takes about two node timeouts if the hold

@@ -47,6 +47,19 @@ func TestAnAttachedHoldLastsForWhatIsLeft(t *testing.T) {
 	}
 }
 
+// A hold that ends before its first renewal can arrive is of no use.
+func TestAnAttachedHoldLastsForARenewal(t *testing.T) {
+	for left, want := range map[time.Duration]Outcome{4 * time.Second: Acquired, 3 * time.Second: Failed} {
+		m := attaching()
+		m.cfg.Drift = quorumlock.Drift{}
+		m.Step(at(time.Second), answer(Attach, 0, passedOn))
+		fx := m.Step(at(time.Second), answer(Attach, 1, Reply{OK: true, Token: 7, Left: left + time.Second}))
+		if fx.Outcome != want || want == Failed && (fx.Reason != TooLate || len(asks(fx.Calls, 0)) > 0 && fx.Calls[0].Do != Return) {
+			t.Errorf("%v left: outcome %d, reason %d, %+v", left, fx.Outcome, fx.Reason, fx.Calls)
+		}
+	}
+}
+
 // An Attach that nobody wants any more frees no node, whenever it is closed and whatever the late
 // answers say.
 func TestAnAttachThatIsGivenBackFreesNothing(t *testing.T) {

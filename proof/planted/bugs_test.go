@@ -24,7 +24,7 @@ var tests = mutation.Tests
 var bugs = []mutation.Bug{
 	// Validity.
 	bug("no allowance for drift", ". Drift.Validity", "subtract(left, d.share(ttl))", "left", wire(2000), core(20000)),
-	bug("validity starts after the replies", "internal/core Machine.hold", "m.asked", "now", wire(400), core(4000)),
+	bug("validity starts after the replies", "internal/core Machine.hold", "m.start = m.asked", "m.start = now", wire(400), core(4000)),
 	bug("a handoff's validity starts when the waiter hears of it", "internal/core Machine.hold", "m.ttl = m.cfg.HandTTL", "m.start, m.ttl = now, m.cfg.HandTTL", wire(400), core(4000)),
 	bug("a late renewal resurrects a lost hold", "internal/core Machine.checkDeadline", "m.Remaining(now) > 0", "m.Remaining(now) > -m.cfg.TTL", core(4000)),
 	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.suspended, m.renew)", "m.renew", wire(400), core(4000)),
