@@ -1,6 +1,7 @@
 package scriptmodel_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type lua struct {
 	now     scriptmodel.Time
 	set     setting
 	told    []scriptmodel.Message
+	turn    int
 	instead map[*wire.Script]string // broken scripts, by the original
 }
 
@@ -66,6 +68,7 @@ func (s *lua) info(section string) (string, error) {
 }
 
 func (s *lua) reset(at scriptmodel.Time) {
+	s.turn = 0
 	s.redis.FlushAll()
 	s.now = at
 	s.redis.SetTime(time.UnixMicro(int64(at)))
@@ -92,7 +95,12 @@ func (s *lua) run(c wire.Call) ([]byte, []scriptmodel.Message) {
 	if broken, ok := s.instead[c.Script]; ok {
 		return normal(s.in.Run(broken, c.Keys(), c.Args())), s.told
 	}
-	return normal(s.in.Run(c.Script.Source, c.Keys(), c.Args())), s.told
+	script, args := request(c, &s.turn)
+	reply := s.in.Run(script.Source, c.Keys(), args)
+	if script == wire.Bundle {
+		reply = bytes.TrimPrefix(reply, []byte("*1\r\n"))
+	}
+	return normal(reply), s.told
 }
 
 func (s *lua) put(name string, v scriptmodel.Value) {

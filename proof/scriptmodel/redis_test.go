@@ -44,6 +44,7 @@ type process struct {
 	info  scriptmodel.Info
 	seen  []any // the keys of this sequence
 	set   setting
+	turn  int
 }
 
 // removesEarly matches Redis 8. Its periodic removal may delete a key in the last millisecond of
@@ -117,6 +118,7 @@ func (p *process) told() (all []scriptmodel.Message) {
 }
 
 func (p *process) reset(at scriptmodel.Time) {
+	p.turn = 0
 	p.setTime(at)
 	p.flush()
 	p.seen = p.seen[:0]
@@ -136,18 +138,23 @@ func (p *process) setTime(to scriptmodel.Time) {
 
 func (p *process) run(c wire.Call) ([]byte, []scriptmodel.Message) {
 	keys := c.Keys()
-	args := []any{"evalsha", c.Script.SHA, len(keys)}
+	script, own := request(c, &p.turn)
+	args := []any{"evalsha", script.SHA, len(keys)}
 	for _, k := range keys {
 		args = append(args, k)
 		p.see(k)
 	}
-	for _, a := range c.Args() {
+	for _, a := range own {
 		args = append(args, a)
 	}
 	v, err := p.redis.Do(p.ctx(), args...).Result()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		p.must(p.redis.ScriptLoad(p.ctx(), c.Script.Source).Err())
+		p.must(p.redis.ScriptLoad(p.ctx(), script.Source).Err())
 		v, err = p.redis.Do(p.ctx(), args...).Result()
+	}
+	if script == wire.Bundle && err == nil {
+		v = v.([]any)[0]
+		err, _ = v.(error)
 	}
 	if err != nil {
 		return normal([]byte("-" + err.Error() + "\r\n")), p.told()

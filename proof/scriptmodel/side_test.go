@@ -2,6 +2,7 @@ package scriptmodel_test
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,17 @@ type side interface {
 	flush()
 	configure(setting) // the state outside its keys
 	dump(b []byte) []byte
+}
+
+// request returns the script and the arguments that a server is sent for a call. Every second call
+// that may be in a bundle is sent in a bundle of one, with the same effect and reply.
+func request(c wire.Call, turn *int) (script *wire.Script, args []string) {
+	script, args = c.Script, c.Args()
+	if *turn++; script.Letter != 0 && *turn%2 == 0 {
+		about := fmt.Sprintf("%c%d%d", script.Letter, len(c.Keys()), len(args))
+		script, args = wire.Bundle, append([]string{about}, args...)
+	}
+	return script, args
 }
 
 // setting is the state of a server outside its keys.

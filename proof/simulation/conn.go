@@ -103,13 +103,17 @@ func (c *conn) wake() {
 	c.cond.Broadcast()
 }
 
-// introduce returns the reply to a HELLO, CLIENT or INFO command.
+// introduce returns the reply to a HELLO, CLIENT or INFO command. A server without HELLO gets no
+// bundles.
 func (c *conn) introduce(args []string) string {
 	switch {
 	case strings.EqualFold(args[0], "info"):
 		said := fmt.Sprintf("redis_mode:standalone\r\nrun_id:%v\r\n", c.path.node)
 		return fmt.Sprintf("$%d\r\n%s\r\n", len(said), said)
 	case strings.EqualFold(args[0], "hello"):
+		if !c.path.world.plan.Bundles {
+			break
+		}
 		return fmt.Sprintf("*4\r\n$2\r\nid\r\n:%d\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n", c.id)
 	case strings.EqualFold(args[1], "id"):
 		return fmt.Sprintf(":%d\r\n", c.id)

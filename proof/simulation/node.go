@@ -246,9 +246,11 @@ func (n *node) take(m message) {
 // run runs a request and sends the reply.
 func (n *node) run(m message) {
 	m.conn.coming--
-	if m.conn.closed || time.Since(n.world.watch.asked(m)) >= n.world.plan.NodeTimeout {
-		m.path.trouble() // later requests may have overtaken it
-		n.world.watch.active(m, func(a *activity) { a.late = n.world.plan.Slow > 0 })
+	for _, call := range m.each() {
+		if m.conn.closed || time.Since(n.world.watch.asked(call)) >= n.world.plan.NodeTimeout {
+			m.path.trouble() // later requests may have overtaken it
+			n.world.watch.active(call, func(a *activity) { a.late = n.world.plan.Slow > 0 })
+		}
 	}
 	n.tick()
 	if m.path.proc.java && strings.HasPrefix(m.args[0], "eval") {
@@ -262,7 +264,9 @@ func (n *node) run(m message) {
 	case "evalsha":
 		source, known := n.loaded[m.args[1]]
 		if !known {
-			n.world.watch.received(n, m)
+			for _, call := range m.each() {
+				n.world.watch.received(n, call)
+			}
 			m.conn.unknown++
 			n.reply(m, []byte("-NOSCRIPT No matching script.\r\n"))
 			return
@@ -304,12 +308,26 @@ func with(set map[string]bool, s string) map[string]bool {
 	return set
 }
 
-// script runs a script.
+// script runs a script, or the scripts of a bundle one by one. The tests of scriptmodel show that
+// bundle.lua does the same.
 func (n *node) script(m message, source string) {
+	if m.calls == nil {
+		n.reply(m, n.watched(m, source))
+		return
+	}
+	n.world.bundles++
+	replies := fmt.Appendf(nil, "*%d\r\n", len(m.calls))
+	for _, call := range m.calls {
+		replies = append(replies, n.watched(call, call.source)...)
+	}
+	n.reply(m, replies)
+}
+
+func (n *node) watched(m message, source string) (reply []byte) {
 	before := n.world.watch.before(n, m)
-	reply := n.in.Run(source, m.keys, m.argv)
+	reply = n.in.Run(source, m.keys, m.argv)
 	n.world.watch.after(n, m, before, string(reply))
-	n.reply(m, reply)
+	return reply
 }
 
 func (n *node) reply(m message, b []byte) {
@@ -343,7 +361,7 @@ func count(digits string) int {
 // named has the name of each script by its source and by its SHA, and shas the SHA by its source.
 var named, shas = func() (names, shas map[string]string) {
 	names, shas = make(map[string]string), make(map[string]string)
-	for _, s := range wire.Scripts() {
+	for _, s := range append(wire.Scripts(), wire.Bundle) {
 		names[s.SHA], names[s.Source], shas[s.Source] = s.Name, s.Name, s.SHA
 	}
 	return names, shas

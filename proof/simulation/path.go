@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // path is one process's way to one node, with its own faults. The world's mutex guards all of it.
@@ -42,7 +44,9 @@ type message struct {
 	dice dice
 	at   time.Time // when it was sent
 
-	script string // empty for other commands
+	calls  []message // of a bundle, which is one request for the network
+	script string    // empty for other commands
+	source string    // of a call of a bundle
 	keys   []string
 	shares bool   // it acquires for a reader
 	slots  bool   // it is for a semaphore
@@ -120,9 +124,17 @@ func (p *path) request(c *conn, args []string) {
 	case "evalsha", "eval":
 		from := 3 + count(args[2])
 		m.script, m.keys, m.argv = named[args[1]], args[3:from], args[from:]
-		if p.proc.java {
+		switch {
+		case p.proc.java:
 			m.script = ""
-		} else {
+		case m.script == wire.Bundle.Name:
+			for s, of := range wire.Unbundled(m.keys, m.argv) {
+				call := message{path: p, conn: c, script: s.Name, source: s.Source, keys: of[0], argv: of[1], at: time.Now()}
+				verb += ", " + call.describe()
+				m.calls = append(m.calls, call)
+			}
+			m.who = verb
+		default:
 			verb = m.describe()
 		}
 	}
@@ -131,7 +143,9 @@ func (p *path) request(c *conn, args []string) {
 	m.at = time.Now()
 	c.waiting++
 	c.coming++
-	p.world.watch.sent(m)
+	for _, call := range m.each() {
+		p.world.watch.sent(call)
+	}
 	if p.proc.paused {
 		p.proc.out = append(p.proc.out, m)
 		return
@@ -159,6 +173,14 @@ func (m *message) describe() string {
 		}
 	}
 	return how + m.script + " " + m.lock + " " + m.who
+}
+
+// each returns the calls of a bundle; of any other request, the request itself.
+func (m *message) each() []message {
+	if m.calls != nil {
+		return m.calls
+	}
+	return []message{*m}
 }
 
 // send puts a request on its way.

@@ -32,6 +32,7 @@ type Plan struct {
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
 	Idle        bool          // at the end a day without calls, and then one of every process
+	Bundles     bool          // the nodes take bundles, and a process has more callers
 	Readers     bool          // some of the calls are of readers
 	Permits     int           // of the semaphore s; 0: unused
 	Latch       int           // how many ids open the latch l; 0: unused
@@ -215,7 +216,7 @@ func newPlan(seed uint64) *Plan {
 	}
 	p.thaws()
 	p.crowds()
-	p.pipelines()
+	p.bundles()
 	p.readers()
 	p.slots()
 	p.latches()
@@ -307,11 +308,11 @@ func (p *Plan) crowds() {
 	}
 }
 
-// pipelines gives one process of some seeds more callers, so that calls share pipelines. Its own
-// generator keeps the other seeds unchanged.
-func (p *Plan) pipelines() {
+// bundles makes the nodes of some seeds take bundles. It gives one process more callers, so that
+// calls share pipelines. Its own generator keeps the other seeds unchanged.
+func (p *Plan) bundles() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xb4d1))}
-	if !g.chance(0.15) {
+	if p.Bundles = g.chance(0.15); !p.Bundles {
 		return
 	}
 	process := g.IntN(len(p.Processes))
@@ -457,8 +458,8 @@ func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
 // String returns the plan as the head of a trace.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, permits %d, latch %d of %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
-		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Permits, p.Latch, p.IDs, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
+	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, bundles %v, permits %d, latch %d of %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
+		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Bundles, p.Permits, p.Latch, p.IDs, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
 	for i, c := range p.Clocks {
 		fmt.Fprintf(&b, "  n%d clock %+v\n", i+1, c)
 	}

@@ -51,10 +51,11 @@ func TestSeeds(t *testing.T) {
 		return
 	}
 	var (
-		next   atomic.Int64
-		failed atomic.Bool // one is enough to look at
-		grants atomic.Int64
-		ran    atomic.Int64
+		next    atomic.Int64
+		failed  atomic.Bool // one is enough to look at
+		grants  atomic.Int64
+		ran     atomic.Int64
+		bundles atomic.Int64
 	)
 	next.Store(int64(*from))
 	end := int64(*from + *seeds)
@@ -72,6 +73,7 @@ func TestSeeds(t *testing.T) {
 					out := play(t, p)
 					grants.Add(int64(out.Grants))
 					ran.Add(int64(out.Scripts))
+					bundles.Add(int64(out.Bundles))
 					if len(out.Violations) > 0 && !failed.Swap(true) {
 						report(t, p, out)
 					}
@@ -80,8 +82,8 @@ func TestSeeds(t *testing.T) {
 		}
 	})
 	n, took := *seeds, time.Since(start)
-	t.Logf("%d seeds in %v, %.0f a second; %.1f grants and %.0f scripts a seed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
-		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n))
+	t.Logf("%d seeds in %v, %.0f a second; %.1f grants, %.0f scripts and %.2f bundles a seed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
+		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), float64(bundles.Load())/float64(n))
 }
 
 // report shows why a seed fails, in the smallest form that is easily found.

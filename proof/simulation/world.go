@@ -28,6 +28,7 @@ type world struct {
 
 	mu      sync.Mutex // one for all: nothing waits while it has it
 	conns   int        // opened so far
+	bundles int        // run so far
 	events  []event
 	failed  []Violation
 	store   map[string]*store
@@ -57,6 +58,7 @@ type Outcome struct {
 	Violations []Violation
 	Grants     int
 	Scripts    int
+	Bundles    int // of several of the scripts
 	Trace      string
 	Hash       uint64 // of the trace
 }
@@ -320,5 +322,5 @@ func (w *world) outcome() Outcome {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(b.String()))
-	return Outcome{w.failed, w.watch.grants, w.watch.scripts, b.String(), h.Sum64()}
+	return Outcome{w.failed, w.watch.grants, w.watch.scripts, w.bundles, b.String(), h.Sum64()}
 }

@@ -71,13 +71,13 @@ func (s *Server) afterRun(r Run) {
 // known maps the source and the SHA of each script to its name.
 var known = func() map[string]string {
 	names := make(map[string]string)
-	for _, s := range wire.Scripts() {
+	for _, s := range append(wire.Scripts(), wire.Bundle) {
 		names[s.SHA], names[s.Source] = s.Name, s.Name
 	}
 	return names
 }()
 
-// scriptsOf returns the runs of scripts in a request: one at most.
+// scriptsOf returns the runs of scripts in a request: one, or those of a bundle's calls.
 func scriptsOf(s *Server, args []string) []Run {
 	if len(args) < 3 || !strings.EqualFold(args[0], "evalsha") && !strings.EqualFold(args[0], "eval") {
 		return nil
@@ -89,7 +89,15 @@ func scriptsOf(s *Server, args []string) []Run {
 	if 3+keys > len(args) {
 		return nil
 	}
-	return []Run{{Server: s, Script: known[args[1]], Keys: args[3 : 3+keys], Args: args[3+keys:]}}
+	run := Run{Server: s, Script: known[args[1]], Keys: args[3 : 3+keys], Args: args[3+keys:]}
+	if run.Script != wire.Bundle.Name {
+		return []Run{run}
+	}
+	var runs []Run
+	for script, of := range wire.Unbundled(run.Keys, run.Args) {
+		runs = append(runs, Run{Server: s, Script: script.Name, Keys: of[0], Args: of[1]})
+	}
+	return runs
 }
 
 // subscribes reports whether the answer to a request comes as a push, as a message does.
