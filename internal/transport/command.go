@@ -17,15 +17,17 @@ type command struct {
 	sent  []byte // the bytes on the wire
 	after int    // the end of the script's name or source in sent
 	key   int    // the start of the first key in sent
-	count int    // of arguments, including the script
+	arg   int    // the end of the keys in sent; valid until sendSource
+	keys  int    // number of keys
+	count int    // of arguments, including the script and the keys
 
 	waiter string // empty for calls that need no order
 	begins bool   // see wire.Call.Begins
 
 	// Used by the goroutine that handles its pipeline.
 	sendsSource bool // the source is sent, not the SHA
-	resend      bool // the node did not know the script
-	wasUnknown  bool // resend was set in the pipeline before
+	resend      bool // the node did not run the call
+	wasUnknown  bool // the node did not know the script of the command before
 
 	got bool // the request has the reply; guarded by lane.mu
 }
@@ -41,11 +43,12 @@ func (c *command) set(t *request, index int, call *wire.Call) {
 	c.sent = appendBulk(c.sent, c.script.SHA)
 	c.after = len(c.sent)
 	c.sent = closeBulk(strconv.AppendInt(openBulk(c.sent), int64(keys), 10), c.after)
-	c.key = len(c.sent)
+	c.key, c.keys = len(c.sent), keys
 	for i := range keys {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendKey(openBulk(c.sent), i), at)
 	}
+	c.arg = len(c.sent)
 	for i := range args {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendArg(openBulk(c.sent), i), at)

@@ -20,9 +20,11 @@ type connection struct {
 	replies reader
 
 	// Of the lane's mutex.
-	trip  time.Duration // the shortest round trip so far
-	stale bool          // sends no more pipelines, and ends after those under way
-	cause error         // the reason why it is unusable; nil while it is usable
+	trip    time.Duration // the shortest round trip so far
+	bundles bool          // the server stands alone, and has refused no bundle
+	source  bool          // the next bundle sends its source
+	stale   bool          // sends no more pipelines, and ends after those under way
+	cause   error         // the reason why it is unusable; nil while it is usable
 }
 
 // dialled is the result of a dialer.
@@ -156,7 +158,7 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, se
 		_ = conn.Close()
 		return nil, "", err
 	}
-	return &connection{Conn: conn, replies: reader{from: conn}, trip: unknownTrip}, asked.server(), nil
+	return &connection{Conn: conn, replies: reader{from: conn}, trip: unknownTrip, bundles: asked.standsAlone()}, asked.server(), nil
 }
 
 // broken returns the error of a connection that is unusable after HELLO; nil if it is usable. Other

@@ -17,11 +17,12 @@ var (
 	// errUnsent is the error of a call that was still queued at its deadline.
 	errUnsent = notSent{errors.New("not sent: the node was not connected to, or busy with earlier calls, until the deadline")}
 
-	// errStale is the error of a call with an unknown script, on a connection that is unusable now.
-	errStale = notSent{errors.New("not sent: the node did not know the script, and the connection to it cannot be used any more")}
+	// errStale is the error of a call that the node did not run, on a connection that is unusable
+	// now.
+	errStale = notSent{errors.New("not sent: the node did not run the script, and the connection to it cannot be used any more")}
 
 	// errOvertaken is the error of a call that would run after a later one. Its node is up.
-	errOvertaken = overtaken{notSent{errors.New("the server did not know its script, and has run a later call of the same waiter")}}
+	errOvertaken = overtaken{notSent{errors.New("the server did not run its script, and has run a later call of the same waiter")}}
 
 	// errUnasked ends a connection with a reply to no call: other replies may be misassigned too.
 	errUnasked = errors.New("the server sent a reply to no call: is it Redis?")

@@ -19,6 +19,8 @@ func TestTheCodeOfAServersErrorComesFirst(t *testing.T) {
 		script + "WRONGTYPE Operation against a key":                                       "WRONGTYPE Operation against a key",
 		raised + "MASTERDOWN Link with MASTER is down":                                     "MASTERDOWN Link with MASTER is down",
 		raised + "ERR unknown command":                                                     "ERR unknown command",
+		"ERR Error running script (in a bundle): " + raised + "READONLY You can't write":   "READONLY You can't write",
+		"ERR Error running script (in a bundle): WRONGTYPE Operation against a key":        "WRONGTYPE Operation against a key",
 		script + "The user executing the script can't run this command or subcommand":      script + "The user executing the script can't run this command or subcommand",
 		script + "user_script:20: attempt to perform arithmetic on a nil value":            script + "user_script:20: attempt to perform arithmetic on a nil value",
 		"ERR the fencing token is not a number: delete @user_script:1: -READONLY":          "ERR the fencing token is not a number: delete @user_script:1: -READONLY",

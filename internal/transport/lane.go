@@ -15,9 +15,10 @@ import (
 )
 
 // A lane sends all callers' calls to a node over one connection. All calls in its queue go in one
-// pipeline, and later calls in the next one (group commit). So there are as few reads and writes as
-// the load allows, and calls stay in order. To a node nearby, one pipeline is under way at a time.
-// To a far node, the next pipeline follows after a small part of a round trip.
+// pipeline, and later calls in the next one (group commit). So there are as few reads, writes and
+// scripts (see bundle.go) as the load allows, and calls stay in order. To a node nearby, one
+// pipeline is under way at a time. To a far node, the next pipeline follows after a small part of a
+// round trip.
 //
 // Invariants:
 //

@@ -13,8 +13,10 @@ type pipeline struct {
 	requests []*request
 	calls    []*command // of the requests, without the answered ones
 	out      []byte     // the encoded calls
+	alone    int        // number of calls with a command of their own; the others are the bundle
+	source   bool       // the bundle sends its source
 	taken    int        // number of replies read
-	resend   bool       // the server did not know the script of some calls
+	resend   bool       // the server did not run some calls
 	sent     time.Time
 	until    time.Time // when the replies are overdue
 }
@@ -42,9 +44,7 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	if f == nil {
 		return wait
 	}
-	for _, c := range f.calls {
-		f.out = append(f.out, c.sent...)
-	}
+	f.encode()
 	n, err := k.Write(f.out)
 	l.mu.Lock()
 	l.busy = false
@@ -114,6 +114,12 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 		l.spare = f
 		return nil, 0
 	}
+	if f.alone = len(f.calls); k.bundles {
+		f.alone = aloneIn(f.calls)
+	}
+	if f.alone < len(f.calls) {
+		f.source, k.source = k.source, false
+	}
 	f.sent, f.until = now, now.Add(limit)
 	l.sent = now
 	l.underWay = append(l.underWay, f)
@@ -179,8 +185,11 @@ func (l *lane) listen(k *connection) error {
 	}
 }
 
-// receive reads the reply to a call of the pipeline.
+// receive reads the reply to a call of the pipeline, or to its bundle.
 func (l *lane) receive(k *connection, f *pipeline) error {
+	if f.taken == f.alone {
+		return l.receiveBundle(k, f)
+	}
 	r, err := k.replies.reply()
 	if err != nil {
 		return err
@@ -193,7 +202,7 @@ func (l *lane) receive(k *connection, f *pipeline) error {
 // took passes a reply to its request, unless the node did not run the call.
 func (l *lane) took(k *connection, f *pipeline, c *command, r wire.Reply) {
 	if r.Err != nil {
-		if says(r.Err, "NOSCRIPT") && !c.sendsSource {
+		if says(r.Err, "NOSCRIPT") && f.taken < f.alone && !c.sendsSource {
 			c.resend, f.resend = true, true
 			return
 		}
@@ -260,9 +269,9 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 	return over
 }
 
-// dropOvertaken fails unknown-script calls that must not be resent, because a later call of their
-// waiter for the same lock has run or may run. On a stale connection it fails all unknown-script
-// calls.
+// dropOvertaken fails calls that the node did not run and that must not be resent, because a later
+// call of their waiter for the same lock has run or may run. On a stale connection it fails all
+// calls that the node did not run.
 func (l *lane) dropOvertaken(k *connection, f *pipeline) {
 	l.mu.Lock()
 	stale, behind := k.stale, slices.Clone(l.underWay[1:])
@@ -285,19 +294,21 @@ func (l *lane) dropOvertaken(k *connection, f *pipeline) {
 	}
 }
 
-// resend puts requests with unknown-script calls back at the front of the queue. The first call of
-// each script sends its source, which the node keeps for the others. The caller holds mu.
+// resend puts requests with calls that the node did not run back at the front of the queue. The
+// first call of each unknown script sends its source, which the node keeps for the others. The
+// caller holds mu.
 func (l *lane) resend(f *pipeline) {
 	if !f.resend {
 		return
 	}
 	var scripts []string
-	for _, c := range f.calls {
-		if c.resend && !c.got && (c.wasUnknown || !slices.Contains(scripts, c.script.SHA)) {
+	for i, c := range f.calls {
+		isUnknown := c.resend && i < f.alone
+		if isUnknown && !c.got && (c.wasUnknown || !slices.Contains(scripts, c.script.SHA)) {
 			scripts = append(scripts, c.script.SHA)
 			c.sendSource()
 		}
-		c.wasUnknown, c.resend = c.resend, false
+		c.wasUnknown, c.resend = isUnknown, false
 	}
 	for _, t := range slices.Backward(f.requests) {
 		if !t.answered {

@@ -216,12 +216,17 @@ func (a asked) onlyInfoFailed() bool {
 	return a.info.Err() != nil && !answered(a.info.Err()) && (a.id.Val() != 0 || answered(a.id.Err()))
 }
 
-// server returns the run ID of a standalone server, which is empty if unknown. A proxy may pass on
-// the replies of its servers; but then CLIENT ID and HELLO return different IDs. Before Redis 6
-// there is no HELLO.
-func (a asked) server() string {
+// standsAlone reports whether the server is not part of a cluster, by its HELLO. A proxy may pass on
+// the replies of its servers; but then CLIENT ID and HELLO return different IDs.
+func (a asked) standsAlone() bool {
 	id, hello := a.id.Val(), a.hello.Val()
-	if id == 0 || a.hello.Err() == nil && (field[int64](hello, "id") != id || field[string](hello, "mode") != "standalone") {
+	return id != 0 && field[int64](hello, "id") == id && field[string](hello, "mode") == "standalone"
+}
+
+// server returns the run ID of a standalone server, which is empty if unknown. Before Redis 6 there
+// is no HELLO.
+func (a asked) server() string {
+	if a.id.Val() == 0 || a.hello.Err() == nil && !a.standsAlone() {
 		return ""
 	}
 	text, _ := a.info.Val().(string)

@@ -92,7 +92,9 @@ var bugs = []mutation.Bug{
 	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000)),
 	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", wire(6000)),
 	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.lost", "lost, l.underWay = l.underWay, nil", "for _, f := range slices.Backward(l.underWay) { for _, t := range slices.Backward(f.requests) { if !t.answered { l.queue.pushFront(t) } } }; l.underWay = nil", wire(400)),
-	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[len(f.calls)-1-f.taken]", wire(400)),
+	bug("the replies of a bundle are mixed up", "internal/transport lane.receiveBundle", "bundle := f.calls[f.alone:]", "bundle := slices.Clone(f.calls[f.alone:]); slices.Reverse(bundle)", wire(400)),
+	bug("a bundle that failed is sent again", "internal/transport lane.receiveBundle", "slices.ContainsFunc(refusals, func(word string) bool { return says(r.Err, word) })", "slices.Contains(refusals, refusals[0])", tests("node", "TestRepliesToABundle")),
+	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400)),
 
 	// Readers, slots, latches, Redisson, elections.
 	bug("a dead reader is kept alive by a living one", "scripts/holds.lua", "      if tonumber(held[i + 1]) >= now then", "      if true then", wire(8000)),

@@ -1,0 +1,116 @@
+package transport
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// A bundle is the last calls of a pipeline as one command: the server runs one script for them, and
+// sends one reply, see bundle.lua.
+//
+// Only a server that stands alone gets bundles. In a cluster, the keys of two locks are at two
+// servers. A proxy that spreads locks over servers would send a bundle to the server of the first
+// lock.
+const (
+	minBundle = 3   // calls; fewer cost the server less alone
+	maxBundle = 256 // calls; they keep a server busy for a millisecond
+)
+
+// aloneIn returns the number of calls that are sent alone. The calls behind them are a bundle.
+// Nothing is sent behind a bundle: if it is refused, and its calls are resent, no call of their
+// pipeline has overtaken them.
+func aloneIn(calls []*command) int {
+	alone := len(calls)
+	for alone > 0 && len(calls)-alone < maxBundle {
+		if c := calls[alone-1]; c.script.Letter == 0 || c.sendsSource {
+			break
+		}
+		alone--
+	}
+	if len(calls)-alone < minBundle {
+		return len(calls)
+	}
+	return alone
+}
+
+// encode makes the bytes of the pipeline.
+func (f *pipeline) encode() {
+	for _, c := range f.calls[:f.alone] {
+		f.out = append(f.out, c.sent...)
+	}
+	bundle := f.calls[f.alone:]
+	if len(bundle) == 0 {
+		return
+	}
+	keys, count := 0, 3
+	for _, c := range bundle {
+		keys, count = keys+c.keys, count+c.count-2 // the letter instead of the script
+	}
+	out := appendArray(f.out, count)
+	if f.source {
+		out = appendBulk(appendBulk(out, "eval"), wire.Bundle.Source)
+	} else {
+		out = appendBulk(appendBulk(out, "evalsha"), wire.Bundle.SHA)
+	}
+	at := len(out)
+	out = closeBulk(strconv.AppendInt(openBulk(out), int64(keys), 10), at)
+	for _, c := range bundle {
+		out = append(out, c.sent[c.key:c.arg]...)
+	}
+	for _, c := range bundle {
+		out = append(out, '$', '3', '\r', '\n', c.script.Letter, '0'+byte(c.keys), '0'+byte(c.count-3-c.keys), '\r', '\n')
+		out = append(out, c.sent[c.arg:]...)
+	}
+	f.out = out
+}
+
+// receiveBundle reads the reply to a bundle: the replies to its calls, or an error for all.
+func (l *lane) receiveBundle(k *connection, f *pipeline) error {
+	bundle := f.calls[f.alone:]
+	kind, n, line, err := k.replies.open()
+	if err != nil {
+		return err
+	}
+	if kind == '*' && n == int64(len(bundle)) {
+		for _, c := range bundle {
+			r, err := k.replies.reply()
+			if err != nil {
+				return err
+			}
+			l.took(k, f, c, r)
+			f.taken++
+		}
+		return nil
+	}
+	r, err := k.replies.rest(kind, n, line)
+	switch {
+	case err != nil:
+		return err
+	case r.Err == nil, r.Err == redis.Nil: //nolint:errorlint // nothing wraps it
+		return errGarbled
+	}
+	isUnknown := says(r.Err, "NOSCRIPT") && !f.source
+	refused := slices.ContainsFunc(refusals, func(word string) bool { return says(r.Err, word) })
+	l.mu.Lock()
+	k.source = k.source || isUnknown
+	// The words of a proxy may mean that it takes no bundles. The calls fail, as they may have run.
+	if refused && !isUnknown || strings.HasPrefix(r.Err.Error(), "ERR ") {
+		k.bundles = false
+	}
+	l.mu.Unlock()
+	for _, c := range bundle {
+		if c.resend = refused; !refused {
+			l.took(k, f, c, r)
+		}
+	}
+	f.taken, f.resend = len(f.calls), f.resend || refused
+	return nil
+}
+
+// refusals begin the errors of servers that did not run a bundle, and might run its calls alone.
+var refusals = []string{"NOSCRIPT", "NOPERM", "CROSSSLOT", "Error compiling"}
