@@ -97,14 +97,23 @@ func (n *Node) lowest() string {
 
 func (n *Node) vacancies(k int) int { return k - n.slots.zcount(0, k-1) }
 
-// vacant has the lowest one where slots.lua looks by halves.
+// vacant returns a slot that is taken if all are: waiters may know different numbers of slots.
 func (n *Node) vacant(k, from int) int {
-	for i := range k {
-		if slot := (from + i) % k; n.slots.zcount(slot, slot) == 0 {
-			return slot
+	low, high := from%k, k
+	if n.slots.zcount(low, high-1) == high-low {
+		low, high = 0, low
+	}
+	if n.slots.zcount(low, low) == 0 {
+		return low
+	}
+	for high-low > 1 {
+		if middle := (low + high) / 2; n.slots.zcount(low, middle-1) < middle-low {
+			high = middle
+		} else {
+			low = middle
 		}
 	}
-	panic(noNumber)
+	return low
 }
 
 func (n *Node) lengthen(k *key, ms float64) {
