@@ -44,6 +44,31 @@ func TestTheSiteOfThisRepository(t *testing.T) {
 	}
 }
 
+// A page that names a function in a file names one that is there.
+func TestNamesInSourceFiles(t *testing.T) {
+	sources := make(map[string]string) // the text of all files with that name
+	err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if ext := filepath.Ext(path); err == nil && (ext == ".go" || ext == ".lua") {
+			sources[d.Name()] += read(t, path)
+		}
+		return err
+	})
+	pages, _ := filepath.Glob("../design/*.md")
+	if err != nil || len(pages) < 5 {
+		t.Fatal(pages, err)
+	}
+	names, word := regexp.MustCompile("((?:`[\\w.]+`(?:, | and )?)+) in `[\\w/]*?(\\w+\\.(?:go|lua))`"), regexp.MustCompile("\\w+`")
+	for _, page := range append(pages, "../../ARCHITECTURE.md", "../../CONTRIBUTING.md") {
+		for _, m := range names.FindAllStringSubmatch(strings.ReplaceAll(read(t, page), "\n", " "), -1) {
+			for _, name := range word.FindAllString(m[1], -1) {
+				if name = strings.Trim(name, "`"); !regexp.MustCompile(`\b` + name + `\b`).MatchString(sources[m[2]]) {
+					t.Errorf("%s: %s has no %s", page, m[2], name)
+				}
+			}
+		}
+	}
+}
+
 func TestLinks(t *testing.T) {
 	for name, test := range map[string]struct{ markdown, html, err string }{
 		"a page":              {"[x](docs/a.md)", `href="docs/a.html"`, ""},

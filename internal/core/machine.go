@@ -3,14 +3,14 @@
 // without goroutine, mutex, context, clock or I/O. The shell, package quorum, passes events to Step
 // and carries out the effects.
 //
-//	machine.go   the machine, Step
+//	machine.go   the machine, Step, the end of the validity
 //	phase.go     the phases and their transitions
 //	event.go     events, calls, replies, effects
 //	attempt.go   one attempt: votes, the reason of a failure
 //	agree.go     the fencing token of a won attempt
 //	wait.go      waiting, handoffs
 //	attach.go    taking over a detached hold
-//	hold.go      validity, renewal, loss
+//	hold.go      the beginning of a hold, renewal, loss
 //	release.go   release
 //	tree.go      quorums
 //	tally.go     counts of the cells' facts
