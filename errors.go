@@ -18,7 +18,8 @@ var (
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
 	// ErrTooLate is the error of a lock that a quorum granted after the end of its validity, or of a
-	// TryLock whose fencing token a quorum has not confirmed in its time. The grant is released.
+	// TryLock whose fencing token a quorum has not confirmed in its time. The grant is released. Of an
+	// Attach: too little is left of the detached hold, which stays as it was.
 	ErrTooLate = errors.New("quorumlock: granted too late")
 
 	// ErrLost is the error of a lease that ended before its Unlock: no renewal succeeded in time,

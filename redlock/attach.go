@@ -25,9 +25,9 @@ import (
 //
 // If too few nodes answer, Attach returns a *[quorumlock.QuorumError]. If other calls of Attach,
 // perhaps of dead processes, keep the quorum from it, Attach returns a *[quorumlock.HeldError]. If
-// ctx is done first, Attach returns ctx's error. After a QuorumError, a HeldError or ctx's error,
-// the text stays valid until d is over. If too little of d is left, less than four round trips,
-// Attach returns ErrTooLate.
+// ctx is done first, Attach returns ctx's error. If what is left of d is less than four times as
+// long as Attach took, Attach returns ErrTooLate. After a QuorumError, a HeldError, ErrTooLate or
+// ctx's error, the text stays valid until d is over.
 //
 // Attach does not wait for a holder: it succeeds or fails within seconds. It takes a round trip to
 // a quorum, or two if the nodes are in another order. It takes about two node timeouts if the hold
@@ -35,7 +35,8 @@ import (
 // whichever is longer.
 //
 // An attached hold is valid until the end of d or for this client's TTL, whichever is shorter, and
-// is renewed at once. If the process dies before that, the lock stays taken until the end of d. The lease can be detached again.
+// is renewed at once. If the process dies before that, the lock stays taken until the end of d. The
+// lease can be detached again.
 //
 // To release the lock from here, attach and unlock:
 //

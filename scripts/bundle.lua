@@ -20,7 +20,7 @@ while ARGV[arg] do
   keys, args = keys - 48, args - 48
   local ok, reply = pcall(run, script, ARGV[arg + args], KEYS[key + 1], KEYS[key + 2],
     keys > 2 and KEYS[key + 3], keys > 3 and KEYS[key + 4], unpack(ARGV, arg + 1, arg + args))
-  if not ok and type(reply) == 'string' then -- before Redis 7; since then it is a table
+  if not ok and type(reply) == 'string' then -- else it is a table, such as that of an error reply
     reply = {err = 'ERR Error running script (in a bundle): ' .. reply}
   end
   replies[#replies + 1] = reply

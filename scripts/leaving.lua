@@ -61,13 +61,6 @@ local function serveQueue(me, now, hands, led, lends)
     if held and not held[1] then
       return wake(me, now, hands, led, lends)
     end
-    -- If the first sharer was called, so were those behind it.
-    if not me and not lends then
-      local two, stored = front(nil, now)
-      if two[1] and wantsShare(stored[1]) and deadline(stored[1]) <= now + CLAIM then
-        return false
-      end
-    end
     return admit(me, now, true, lends)
   end
   if led then

@@ -128,8 +128,8 @@ func (m *Machine) noteAttached(call Call, r Reply) {
 		c.State, c.Err = Left, ErrDuplicate
 		m.call(Call{Do: Return, Cell: call.Cell, Of: c.of, Attempt: call.Attempt})
 	case r.OK:
-		if m.phase == Asking && r.Left >= 0 {
-			m.ttl = min(m.ttl, r.Left)
+		if c.left = r.Left; r.Left < 0 {
+			c.left = m.cfg.TTL
 		}
 		c.State, c.Won, c.Token, c.Err = Granted, true, m.cfg.Source.Token, nil
 	case c.State == Asked:
@@ -138,12 +138,32 @@ func (m *Machine) noteAttached(call Call, r Reply) {
 	}
 }
 
-// countAttach decides an Attach: once a quorum has passed the hold on, once no quorum can, once
-// another owner has a quorum, or with the last answer.
+// attachedTTL returns the TTL that a quorum had left when it passed the hold on, or that of this
+// client if it is shorter.
+func (m *Machine) attachedTTL() time.Duration {
+	var left []time.Duration
+	for i := range m.Cells {
+		if c := &m.Cells[i]; c.State == Granted {
+			left = append(left, c.left)
+		}
+	}
+	slices.Sort(left)
+	return min(left[len(left)-m.cfg.Tree.Need()], m.cfg.TTL)
+}
+
+// lastsForRenewal reports whether an attached hold lasts for its first renewal, which may take four
+// times as long as the Attach.
+func (m *Machine) lastsForRenewal(now Time) bool {
+	ttl, took := m.attachedTTL(), now.Since(m.asked)
+	return ttl == m.cfg.TTL || m.cfg.Drift.Validity(ttl, took) >= 4*took
+}
+
+// countAttach decides an Attach: once a quorum has passed the hold on for long enough, once no
+// quorum can, once another owner has a quorum, or with the last answer.
 func (m *Machine) countAttach(now Time) {
 	t := m.tallies()
 	switch {
-	case t.holds(hasGranted):
+	case t.holds(hasGranted) && (m.unanswered() == 0 || m.lastsForRenewal(now)):
 		m.token = m.cfg.Source.Token
 		for i := range m.Cells {
 			m.Cells[i].gone = false

@@ -13,9 +13,6 @@ func (m *Machine) ask(now Time) {
 	m.asked = now
 	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.limited = 0, 0, 0, false
 	m.refresh = m.refreshAfter()
-	if m.cfg.Source != nil {
-		m.ttl = m.cfg.TTL
-	}
 	m.chooseSlot()
 	for i := range m.Cells {
 		c := &m.Cells[i]

@@ -9,10 +9,6 @@ import (
 // cells because slots were contested are renewed as early, to take them. Most holds are shorter.
 const renewHanded = 50 * time.Millisecond
 
-// renewalTrips is how many times as long as the Attach took an attached hold has to last, for the
-// first renewal.
-const renewalTrips = 4
-
 // minRetry is the least pause between a failed renewal and the next.
 const minRetry = 2 * time.Millisecond
 
@@ -31,15 +27,14 @@ func (m *Machine) hold(now Time) {
 	switch {
 	case m.successor:
 		m.ttl = m.cfg.HandTTL
-	case m.cfg.Source == nil:
+	case m.cfg.Source != nil:
+		m.ttl = m.attachedTTL()
+	default:
 		m.ttl = m.cfg.TTL
 	}
 	left := m.Remaining(now)
 	m.compareClocks(now)
-	if m.cfg.Source != nil && left < renewalTrips*now.Since(m.asked) {
-		left = 0
-	}
-	if left <= 0 {
+	if left <= 0 || m.cfg.Source != nil && !m.lastsForRenewal(now) {
 		switch {
 		case m.cfg.Source != nil:
 			m.fail(TooLate)
@@ -271,7 +266,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 
 // extend moves the deadline. It is called only while the hold is valid: a lost hold stays lost.
 func (m *Machine) extend(r *round) {
-	if r.start.Mono > m.start.Mono {
+	if r.start.Mono >= m.start.Mono { // equal if the clock is coarse
 		m.start, m.ttl, m.late = r.start, m.cfg.TTL, false
 		m.renewalDue = r.start.Mono + m.renewAfter()
 	}
@@ -284,8 +279,8 @@ func (m *Machine) schedule(now Time, at time.Duration) {
 	}
 }
 
-// renews reports whether the machine renews the hold by itself. An attached hold is renewed until
-// it has the TTL of this client.
+// renews reports whether the machine renews the hold by itself. A hold that was attached with less
+// than the TTL of this client is renewed until it has that.
 func (m *Machine) renews() bool {
 	return m.cfg.Renew || m.cfg.Source != nil && m.ttl < m.cfg.TTL
 }

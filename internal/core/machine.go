@@ -95,10 +95,11 @@ type Cell struct {
 	named      bool
 	apart      bool // granted or handed over another slot than most
 
-	vote    Vote   // on the raise, or on the release
-	counted uint64 // the last token that it had counted when it confirmed the Park
-	gone    bool   // had no key at the release; of an Attach: has nothing to pass on
-	of      int32  // of an Attach: the cell in the former owner's name
+	vote    Vote          // on the raise, or on the release
+	counted uint64        // the last token that it had counted when it confirmed the Park
+	gone    bool          // had no key at the release; of an Attach: has nothing to pass on
+	of      int32         // of an Attach: the cell in the former owner's name
+	left    time.Duration // of an Attach, if Granted: the TTL that the key had left
 }
 
 // Machine is one call of Lock or TryLock, with all of its attempts, and its hold. The zero value is

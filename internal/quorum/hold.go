@@ -139,7 +139,7 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 	var lease *quorumlock.Lease
 	if err == nil && c.isAlive() {
 		lease = c.lease(ctx)
-		if c.parked != nil { // until the first renewal, a node may keep the expiry of the Detach
+		if c.parked != nil { // until the first renewal, the nodes keep the expiry of the Detach
 			c.apply(core.Event{Kind: core.Extend})
 		}
 	}

@@ -24,8 +24,8 @@ import (
 //
 //   - Every request is answered exactly once: after its last reply, or by the timer at its
 //     deadline.
-//   - No call is sent twice. If its connection breaks, a sent call has an unknown outcome. A
-//     pipeline is resent, once, only if none of its bytes was written.
+//   - No call that may have run is sent again. If its connection breaks, a sent call has an unknown
+//     outcome. A pipeline is resent, once, only if none of its bytes was written.
 //   - No call is sent after its deadline.
 //   - The release of a queued attempt recalls the attempt: neither is sent.
 //   - A connection with overdue replies is closed: the limit of a pipeline is the longest limit of

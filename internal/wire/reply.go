@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,8 +153,9 @@ func (r Reply) Transferred() (Transferred, error) {
 	n, values, ok := r.leading()
 	switch {
 	case !ok:
-	case len(n) == 3 && (n[0] == 1 || n[0] == 2) && n[1] >= 0:
-		return Transferred{OK: true, Again: n[0] == 2, Token: uint64(n[1]), Left: time.Duration(n[2]) * time.Millisecond}, nil
+	case len(n) == 3 && len(values) <= 3 && (n[0] == 1 || n[0] == 2) && n[1] >= 0 && n[2] >= -1:
+		left := time.Duration(min(n[2], math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+		return Transferred{OK: true, Again: n[0] == 2, Token: uint64(n[1]), Left: left}, nil
 	case len(n) == 2 && n[0] == 0:
 		return Transferred{}, nil
 	case len(n) == 3 && len(values) <= 3 && n[0] == 3 && n[1] > 0 && n[2] == -1:

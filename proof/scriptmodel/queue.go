@@ -528,11 +528,6 @@ func (n *Node) serveQueue(me string, now float64, hands, led, lends bool) (mine 
 				return n.wake(me, now, hands, led, lends)
 			}
 		}
-		if me == "" && !lends {
-			if one := n.front("", now); wantsShare(one.stored) && deadline(one.stored) <= now+claim {
-				return false
-			}
-		}
 		return n.admit(me, now, true, lends)
 	}
 	if led {
