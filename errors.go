@@ -17,9 +17,9 @@ var (
 	// *[QuorumError] in it has the error of each node.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
-	// ErrTooLate is the error of a lock that a quorum granted after the end of its validity, or of a
-	// TryLock whose fencing token a quorum has not confirmed in its time. The grant is released. Of an
-	// Attach: too little is left of the detached hold, which stays as it was.
+	// ErrTooLate is the error of a grant that came after the end of its validity, or of a TryLock
+	// whose fencing token no quorum confirmed in time. The grant is released. Attach returns it for
+	// a detached hold with too little time left; that hold is unchanged.
 	ErrTooLate = errors.New("quorumlock: granted too late")
 
 	// ErrLost is the error of a lease that ended before its Unlock: no renewal succeeded in time,

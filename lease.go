@@ -40,8 +40,9 @@ type Locker interface {
 	// another caller holds or is acquiring the lock. It returns a *QuorumError if too few nodes
 	// answered: the holder is then unknown, even if one node names a holder. For a MultiLock, each
 	// may be true of a different member: then the error matches both. TryLock returns ErrNotALock
-	// if the key is not a lock, ErrTooLate if a quorum granted too late, and ctx's error if ctx is
-	// done first. A failed TryLock leaves the same as a failed Lock.
+	// if the key is not a lock, ErrTooLate if the TTL or TryLock's time ended before a quorum
+	// confirmed the grant, and ctx's error if ctx is done first. A failed TryLock leaves the same as
+	// a failed Lock.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 

@@ -93,8 +93,8 @@ func TestMinorityThatRefusesIsNotMissedAndAMajorityIsNamed(t *testing.T) {
 			must(t, lease.Unlock(t.Context()))
 
 			fail(3)
-			// By another client: a call could share a bundle with a release of the first client. After the
-			// first write of a bundle, Redis refuses no call for lack of memory.
+			// By another client: a call of the first could share a bundle with its release. After
+			// the first write of a bundle, Redis refuses no call for lack of memory.
 			if way.says == "WRONGTYPE" { // the name belongs to another kind
 				if _, err := d.Mutex(faulty).TryLock(t.Context()); !errors.Is(err, quorumlock.ErrWrongKind) || !strings.Contains(err.Error(), way.says) {
 					t.Errorf("%v, want ErrWrongKind and %s", err, way.says)

@@ -137,21 +137,21 @@ func TestRepliesToABundle(t *testing.T) {
 		next    string // sent for the same calls after that
 		ends    bool   // the connection does
 	}{
-		"replies":                   {[]string{"*3\r\n:1\r\n*3\r\n:0\r\n$-1\r\n*1\r\n:7\r\n:1\r\n"}, all(none), whole, whole, false},
-		"an error among them":       {[]string{"*3\r\n:1\r\n-WRONGTYPE x\r\n:1\r\n"}, [3]string{1: "WRONGTYPE"}, whole, whole, false},
-		"NOSCRIPT among them":       {[]string{"*3\r\n:1\r\n-NOSCRIPT x\r\n:1\r\n"}, [3]string{1: "NOSCRIPT"}, whole, whole, false},
-		"a read-only server":        {[]string{"*3\r\n:1\r\n-READONLY x\r\n:1\r\n"}, [3]string{1: "READONLY"}, whole, whole, true},
-		"a server that loads":       {[]string{"-LOADING x\r\n"}, all("LOADING"), whole, whole, false},
-		"an unknown script":         {[]string{"-NOSCRIPT x\r\n"}, all(none), whole + " +" + whole, whole, false},
-		"a script unknown for ever": {[]string{"-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, all(none), whole + " +" + whole + " " + alone, alone, false},
-		"another Lua":               {[]string{"-NOSCRIPT x\r\n", "-ERR Error compiling script x\r\n"}, all(none), whole + " +" + whole + " " + alone, alone, false},
-		"words of a proxy":          {[]string{"-ERR keys must be in one slot\r\n"}, all("one slot"), whole, alone, false},
-		"a cluster after all":       {[]string{"-CROSSSLOT x\r\n"}, all(none), whole + " " + alone, alone, false},
-		"a forbidden key":           {[]string{"-NOPERM x\r\n", ":1\r\n", "-NOPERM x\r\n"}, [3]string{1: "NOPERM"}, whole + " " + alone, alone, false},
-		"unknown scripts, too":      {[]string{"-NOPERM x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, all(none), whole + " " + alone + " +" + alone, alone, false},
-		"the end of the connection": {[]string{"*3\r\n:1\r\n" + hangUp}, [3]string{"", lost, lost}, whole, whole, true},
-		"too few replies":           {[]string{"*2\r\n:1\r\n:1\r\n"}, all(garbled), whole, whole, true},
-		"none":                      {[]string{"*-1\r\n"}, all(garbled), whole, whole, true},
+		"replies":                     {[]string{"*3\r\n:1\r\n*3\r\n:0\r\n$-1\r\n*1\r\n:7\r\n:1\r\n"}, all(none), whole, whole, false},
+		"an error among them":         {[]string{"*3\r\n:1\r\n-WRONGTYPE x\r\n:1\r\n"}, [3]string{1: "WRONGTYPE"}, whole, whole, false},
+		"NOSCRIPT among them":         {[]string{"*3\r\n:1\r\n-NOSCRIPT x\r\n:1\r\n"}, [3]string{1: "NOSCRIPT"}, whole, whole, false},
+		"a read-only server":          {[]string{"*3\r\n:1\r\n-READONLY x\r\n:1\r\n"}, [3]string{1: "READONLY"}, whole, whole, true},
+		"a server that loads":         {[]string{"-LOADING x\r\n"}, all("LOADING"), whole, whole, false},
+		"an unknown script":           {[]string{"-NOSCRIPT x\r\n"}, all(none), whole + " +" + whole, whole, false},
+		"a script that stays unknown": {[]string{"-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, all(none), whole + " +" + whole + " " + alone, alone, false},
+		"a compile error":             {[]string{"-NOSCRIPT x\r\n", "-ERR Error compiling script x\r\n"}, all(none), whole + " +" + whole + " " + alone, alone, false},
+		"an error of a proxy":         {[]string{"-ERR keys must be in one slot\r\n"}, all("one slot"), whole, alone, false},
+		"an undetected cluster":       {[]string{"-CROSSSLOT x\r\n"}, all(none), whole + " " + alone, alone, false},
+		"a forbidden key":             {[]string{"-NOPERM x\r\n", ":1\r\n", "-NOPERM x\r\n"}, [3]string{1: "NOPERM"}, whole + " " + alone, alone, false},
+		"unknown scripts, too":        {[]string{"-NOPERM x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, all(none), whole + " " + alone + " +" + alone, alone, false},
+		"the end of the connection":   {[]string{"*3\r\n:1\r\n" + hangUp}, [3]string{"", lost, lost}, whole, whole, true},
+		"too few replies":             {[]string{"*2\r\n:1\r\n:1\r\n"}, all(garbled), whole, whole, true},
+		"none":                        {[]string{"*-1\r\n"}, all(garbled), whole, whole, true},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			b := newBundles(7, tt.replies...)
@@ -175,7 +175,7 @@ func TestRepliesToABundle(t *testing.T) {
 }
 
 // Calls have the same effects and replies in a bundle as alone, errors included.
-func TestABundleIsItsCallsOneByOne(t *testing.T) {
+func TestABundleEqualsSingleCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 2)
 		for _, s := range servers {

@@ -25,9 +25,9 @@ import (
 //
 // If too few nodes answer, Attach returns a *[quorumlock.QuorumError]. If other calls of Attach,
 // perhaps of dead processes, keep the quorum from it, Attach returns a *[quorumlock.HeldError]. If
-// ctx is done first, Attach returns ctx's error. If what is left of d is less than four times as
-// long as Attach took, Attach returns ErrTooLate. After a QuorumError, a HeldError, ErrTooLate or
-// ctx's error, the text stays valid until d is over.
+// ctx is done first, Attach returns ctx's error. If the rest of d is shorter than this client's TTL
+// and than four times the duration of the Attach, Attach returns ErrTooLate. After a QuorumError, a
+// HeldError, ErrTooLate or ctx's error, the text stays valid until d is over.
 //
 // Attach does not wait for a holder: it succeeds or fails within seconds. It takes a round trip to
 // a quorum, or two if the nodes are in another order. It takes about two node timeouts if the hold

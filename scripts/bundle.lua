@@ -1,10 +1,10 @@
 -- Runs several calls of other scripts, one after the other. Each call has the effect and the reply
--- of a call that is sent alone; an error does not stop the calls after it. (But after the first
--- write, Redis refuses none of them for lack of memory.)
+-- of a call that is sent alone; an error does not stop the calls after it. But after the first
+-- write, Redis refuses no later call for lack of memory.
 --
 -- KEYS     the keys of all calls
--- ARGV     for each call: the letter of its script and two digits, the numbers of its keys and
---          arguments; then its arguments
+-- ARGV     for each call a header, then its arguments. The header is the script's letter, one digit
+--          for the number of keys, and one for the number of arguments
 --
 -- Reply    the replies of all calls
 local byte, unpack, KEYS, ARGV = string.byte, unpack, KEYS, ARGV

@@ -75,7 +75,8 @@ local function vacancies(k)
   return k - redis.call('zcount', KEYS[5], 0, k - 1)
 end
 
--- vacant returns the first free slot below k, from a slot on and around. There must be one.
+-- vacant returns the first free slot below k, from a slot on and around; a taken one if none is
+-- free.
 local function vacant(k, from)
   local low, high = from % k, k
   if redis.call('zcount', KEYS[5], low, high - 1) == high - low then

@@ -10,9 +10,9 @@
 --          here; the expiry stays
 -- ARGV[4]  with 'park', the TTL, ms
 --
--- Reply    {1, token, ttl}: passed on; the last token that was counted here, 0 if none is known;
---                       the TTL that is left, ms, -1 if none is set
---          {2, token, ttl}: the owner to whom it was to be passed has it already
+-- Reply    {1, token, ttl}: passed on; token is the last one counted here, 0 if unknown; ttl is the
+--                       remaining TTL in ms, -1 if there is none
+--          {2, token, ttl}: the new owner has it already
 --          {0, 0}: neither of the two has it, or a later token was counted
 --          {3, 0, who}: another owner has it, and no later token was counted: most likely it was
 --                       passed to that owner

@@ -44,7 +44,7 @@ func TestTheSiteOfThisRepository(t *testing.T) {
 	}
 }
 
-// A page that names a function in a file names one that is there.
+// Every function that a page places in a source file is in that file.
 func TestNamesInSourceFiles(t *testing.T) {
 	sources := make(map[string]string) // the text of all files with that name
 	err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {

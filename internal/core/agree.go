@@ -120,7 +120,8 @@ func (m *Machine) disagree(now Time) {
 	why := m.refusal()
 	if why == HeldOrNone {
 		why = NoToken
-		if m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 { // the keys may have expired before the raise
+		// The keys may have expired before the raise.
+		if m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 {
 			why = TooLate
 		}
 	}

@@ -138,8 +138,7 @@ func (m *Machine) noteAttached(call Call, r Reply) {
 	}
 }
 
-// attachedTTL returns the TTL that a quorum had left when it passed the hold on, or that of this
-// client if it is shorter.
+// attachedTTL returns the longest TTL that a quorum still had at the Attach, at most this client's.
 func (m *Machine) attachedTTL() time.Duration {
 	var left []time.Duration
 	for i := range m.Cells {
@@ -151,15 +150,15 @@ func (m *Machine) attachedTTL() time.Duration {
 	return min(left[len(left)-m.cfg.Tree.Need()], m.cfg.TTL)
 }
 
-// lastsForRenewal reports whether an attached hold lasts for its first renewal, which may take four
-// times as long as the Attach.
+// lastsForRenewal reports whether an attached hold has time for its first renewal: four times the
+// duration of the Attach. A hold with the full TTL of this client always has.
 func (m *Machine) lastsForRenewal(now Time) bool {
 	ttl, took := m.attachedTTL(), now.Since(m.asked)
 	return ttl == m.cfg.TTL || m.cfg.Drift.Validity(ttl, took) >= 4*took
 }
 
-// countAttach decides an Attach: once a quorum has passed the hold on for long enough, once no
-// quorum can, once another owner has a quorum, or with the last answer.
+// countAttach decides an Attach when a quorum has passed on the hold with enough time left, when no
+// quorum can, when another owner has a quorum, or on the last answer.
 func (m *Machine) countAttach(now Time) {
 	t := m.tallies()
 	switch {

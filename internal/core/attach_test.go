@@ -17,8 +17,8 @@ func attaching() *Machine {
 
 var passedOn = Reply{OK: true, Token: 7, Left: time.Hour}
 
-// The nodes keep the expiry of the Detach until the first renewal, which follows even if the lease
-// is not renewed afterwards.
+// The nodes keep the expiry of the Detach until the first renewal. It is sent even if automatic
+// renewal is off.
 func TestAnAttachedHoldLastsForWhatIsLeft(t *testing.T) {
 	for left, valid := range map[time.Duration]time.Duration{time.Hour: 10 * time.Second, 4 * time.Second: 4 * time.Second, -1: 10 * time.Second} {
 		m := attaching()
@@ -47,7 +47,7 @@ func TestAnAttachedHoldLastsForWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A hold that ends before its first renewal can arrive is of no use.
+// An Attach fails if the hold ends before its first renewal can arrive.
 func TestAnAttachedHoldLastsForARenewal(t *testing.T) {
 	for left, want := range map[time.Duration]Outcome{4 * time.Second: Acquired, 3 * time.Second: Failed} {
 		m := attaching()
@@ -64,7 +64,7 @@ func TestAnAttachedHoldLastsForARenewal(t *testing.T) {
 	}
 }
 
-// One odd node does not end an Attach, and a long round trip with much time left neither.
+// An Attach survives one node with an early expiry, and a slow round trip with time left.
 func TestAQuorumDecidesHowLongAnAttachedHoldLasts(t *testing.T) {
 	for name, lefts := range map[string][]time.Duration{"an early end": {time.Millisecond, time.Hour, time.Hour}, "a slow client": {time.Hour, time.Hour}} {
 		m := attaching()

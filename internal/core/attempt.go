@@ -263,7 +263,7 @@ func (m *Machine) limitWait(now Time) {
 //   - Held: a quorum of cells answered, and another caller is in the way.
 //   - NoQuorum: too many cells failed for a quorum.
 //   - HeldAndNoQuorum: one member of a MultiLock is held, and another has no quorum.
-//   - HeldOrNone: missing answers decide, or nobody is in the way.
+//   - HeldOrNone: undecided until more answers arrive, or granted without a token (see disagree).
 func (m *Machine) refusal() Reason {
 	t := m.tallies()
 	few := !t.holds(mayVote)

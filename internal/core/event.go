@@ -83,7 +83,7 @@ type Reply struct {
 	Rival bool // of an Attach: another owner has the lock, and Token is a later token, or 0
 	Moved bool // of an Attach: the former owner has the hold there, as the cell Of
 	Of    int32
-	Left  time.Duration // of an Attach: the TTL that is left; negative if none is set
+	Left  time.Duration // of an Attach, with OK: the remaining TTL of the key; negative if it has none
 	Token uint64        // of a grant: its token; of a Park: the last token that the cell has counted
 	Slot  int32         // of a semaphore: the granted slot; with Elsewhere or First, a free one
 	First bool          // of a Yield: the lock is free there, and the waiter is first in the queue
@@ -174,7 +174,7 @@ const (
 	NoQuorum               // too few nodes answered
 	HeldAndNoQuorum        // of a MultiLock: one member is held, and another has no quorum
 	HeldOrNone             // Held or NoQuorum, not known yet: see refusal
-	NoToken                // granted, but too few cells took the token: see disagree
+	NoToken                // granted, but too few cells confirmed the token: see disagree
 	NotALock               // the key is not a lock at too many nodes
 	TooLate                // granted, but without any validity left
 	Cancelled              // by Cancel or Close

@@ -21,7 +21,8 @@ type round struct {
 	unanswered int
 }
 
-// hold makes a won attempt a hold, if it has any validity left.
+// hold makes a won attempt a hold, if it has validity left. An Attach also needs time for a
+// renewal.
 func (m *Machine) hold(now Time) {
 	m.start = m.asked
 	switch {
@@ -279,8 +280,8 @@ func (m *Machine) schedule(now Time, at time.Duration) {
 	}
 }
 
-// renews reports whether the machine renews the hold by itself. A hold that was attached with less
-// than the TTL of this client is renewed until it has that.
+// renews reports whether the machine renews the hold. An attached hold with less than this client's
+// TTL is renewed until one renewal succeeds, even without automatic renewal.
 func (m *Machine) renews() bool {
 	return m.cfg.Renew || m.cfg.Source != nil && m.ttl < m.cfg.TTL
 }

@@ -99,7 +99,7 @@ type Cell struct {
 	counted uint64        // the last token that it had counted when it confirmed the Park
 	gone    bool          // had no key at the release; of an Attach: has nothing to pass on
 	of      int32         // of an Attach: the cell in the former owner's name
-	left    time.Duration // of an Attach, if Granted: the TTL that the key had left
+	left    time.Duration // of a Granted Attach: the key's remaining TTL; cfg.TTL if it has none
 }
 
 // Machine is one call of Lock or TryLock, with all of its attempts, and its hold. The zero value is
@@ -147,7 +147,7 @@ type Machine struct {
 	since      Time          // when the hold began
 	start      Time          // before the attempt or renewal that the validity counts from
 	suspended  time.Duration // the lead of Boot over Mono since start: see compareClocks
-	ttl        time.Duration // counts from start; after a handoff or an Attach, less than TTL until it is renewed
+	ttl        time.Duration // counts from start; at most cfg.TTL before the first renewal, then cfg.TTL
 	renew      time.Duration // when the next renewal is due; 0: none
 	renewalDue time.Duration // when the first renewal since the last won one was due
 	late       bool          // the last decided renewal found no quorum

@@ -153,7 +153,7 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 	c.arm(now)
 }
 
-// failed records the reason of a failed attempt. An unknown reason leaves the previous one.
+// failed records the reason of a failed attempt. HeldOrNone and NoToken leave the previous reason.
 func (c *call) failed(why core.Reason) {
 	if why == core.HeldOrNone || why == core.NoToken {
 		c.watch.note(quorumlock.StepWaiting, nil)

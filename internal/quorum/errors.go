@@ -50,14 +50,14 @@ func (c *call) notALock() error {
 
 func (c *call) tooLate() error {
 	if c.parked != nil {
-		return fmt.Errorf("%w: too little is left of the time of the detached hold of %q: detach it for longer or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.name)
+		return fmt.Errorf("%w: too little time is left for the detached hold of %q: detach it for longer or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.name)
 	}
 	return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
 }
 
-// noToken returns the error of a TryLock that ended before a quorum had confirmed its token.
+// noToken returns the error of a TryLock whose token no quorum confirmed in time.
 func (c *call) noToken() error {
-	late := fmt.Errorf("%w: too few nodes confirmed the fencing token of %q within three node timeouts: use a longer node timeout than %v or look at the nodes' latency",
+	late := fmt.Errorf("%w: too few nodes confirmed the fencing token of %q in time: use a longer node timeout than %v or look at the nodes' latency",
 		quorumlock.ErrTooLate, c.lock.name, c.lock.set.NodeTimeout)
 	all := []error{late}
 	for _, e := range c.nodeErrors() {

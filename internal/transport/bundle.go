@@ -10,20 +10,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A bundle is the last calls of a pipeline as one command: the server runs one script for them, and
-// sends one reply, see bundle.lua.
+// A bundle sends the last calls of a pipeline as one command with one reply: see bundle.lua.
 //
-// Only a server that stands alone gets bundles. In a cluster, the keys of two locks are at two
-// servers. A proxy that spreads locks over servers would send a bundle to the server of the first
-// lock.
+// Only a standalone server gets bundles. In a cluster, two locks may be on two servers. A proxy
+// would send the whole bundle to the server of the first lock.
 const (
-	minBundle = 3   // calls; fewer cost the server less alone
-	maxBundle = 256 // calls; they keep a server busy for a millisecond
+	minBundle = 3   // calls; fewer are cheaper as single commands
+	maxBundle = 256 // calls; a full bundle occupies the server for about a millisecond
 )
 
-// aloneIn returns the number of calls that are sent alone. The calls behind them are a bundle.
-// Nothing is sent behind a bundle: if it is refused, and its calls are resent, no call of their
-// pipeline has overtaken them.
+// aloneIn returns the number of calls that are sent as single commands. The others are the bundle.
+// It ends the pipeline, so no call of that pipeline overtakes it if it is resent.
 func aloneIn(calls []*command) int {
 	alone := len(calls)
 	for alone > 0 && len(calls)-alone < maxBundle {
@@ -98,7 +95,7 @@ func (l *lane) receiveBundle(k *connection, f *pipeline) error {
 	refused := slices.ContainsFunc(refusals, func(word string) bool { return says(r.Err, word) })
 	l.mu.Lock()
 	k.source = k.source || isUnknown
-	// The words of a proxy may mean that it takes no bundles. The calls fail, as they may have run.
+	// An ERR may come from a proxy that takes no bundles. The calls may have run, so they fail.
 	if refused && !isUnknown || strings.HasPrefix(r.Err.Error(), "ERR ") {
 		k.bundles = false
 	}
@@ -112,5 +109,6 @@ func (l *lane) receiveBundle(k *connection, f *pipeline) error {
 	return nil
 }
 
-// refusals begin the errors of servers that did not run a bundle, and might run its calls alone.
+// refusals are the prefixes of errors that reject a bundle before it runs. Its calls may succeed as
+// single commands.
 var refusals = []string{"NOSCRIPT", "NOPERM", "CROSSSLOT", "Error compiling"}

@@ -27,7 +27,7 @@ type command struct {
 	// Used by the goroutine that handles its pipeline.
 	sendsSource bool // the source is sent, not the SHA
 	resend      bool // the node did not run the call
-	wasUnknown  bool // the node did not know the script of the command before
+	wasUnknown  bool // the node did not know the script when this command was last sent
 
 	got bool // the request has the reply; guarded by lane.mu
 }

@@ -22,7 +22,7 @@ var (
 	errStale = notSent{errors.New("not sent: the node did not run the script, and the connection to it cannot be used any more")}
 
 	// errOvertaken is the error of a call that would run after a later one. Its node is up.
-	errOvertaken = overtaken{notSent{errors.New("the server did not run its script, and has run a later call of the same waiter")}}
+	errOvertaken = overtaken{notSent{errors.New("not run: a later call of the same waiter may have run first")}}
 
 	// errUnasked ends a connection with a reply to no call: other replies may be misassigned too.
 	errUnasked = errors.New("the server sent a reply to no call: is it Redis?")

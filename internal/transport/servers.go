@@ -216,8 +216,8 @@ func (a asked) onlyInfoFailed() bool {
 	return a.info.Err() != nil && !answered(a.info.Err()) && (a.id.Val() != 0 || answered(a.id.Err()))
 }
 
-// standsAlone reports whether the server is not part of a cluster, by its HELLO. A proxy may pass on
-// the replies of its servers; but then CLIENT ID and HELLO return different IDs.
+// standsAlone reports whether HELLO shows a standalone server that is not behind a proxy. A proxy
+// may pass on the replies of its servers, but CLIENT ID and HELLO then return different IDs.
 func (a asked) standsAlone() bool {
 	id, hello := a.id.Val(), a.hello.Val()
 	return id != 0 && field[int64](hello, "id") == id && field[string](hello, "mode") == "standalone"

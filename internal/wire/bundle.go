@@ -10,13 +10,13 @@ import (
 // Bundle is the script that runs several calls: see bundle.lua. It runs only scripts with a letter.
 var Bundle = newScript("bundle", strings.Replace(file("bundle"), "-- include scripts\n", bundled(), 1))
 
-// inBundles are the scripts of frequent calls. The index is the letter, from a.
+// inBundles are the scripts of frequent calls. Script i has the letter 'a'+i.
 var inBundles = []*Script{acquire, release, renew, raise, guardedAcquire, share, guardedShare}
 
 var (
 	comment  = regexp.MustCompile(`(?m)^\s*--.*\n`)
 	argument = regexp.MustCompile(`\b(KEYS|ARGV)\[(\d)\]`)
-	// Not a parameter of run in bundle.lua.
+	// other matches KEYS or ARGV outside the parameters of run in bundle.lua.
 	other = regexp.MustCompile(`\b(KEYS|ARGV)\b|\bKEYS[^1-4]|\bARGV[^1-6]`)
 )
 
@@ -35,8 +35,8 @@ func bundled() string {
 	return b.String()
 }
 
-// Unbundled returns the scripts, keys and arguments of a bundle's calls. It is for servers in the
-// process, and trusts them.
+// Unbundled iterates over the calls of a bundle, with the script, keys and arguments of each. It is
+// for in-process test servers, and does not validate the bundle.
 func Unbundled(keys, args []string) iter.Seq2[*Script, [2][]string] {
 	return func(yield func(*Script, [2][]string) bool) {
 		for len(args) > 0 {

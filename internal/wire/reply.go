@@ -140,7 +140,7 @@ type Transferred struct {
 	OK    bool             // the owner to whom the hold was to be passed has it
 	Again bool             // and had it already
 	Token uint64           // with OK: the last one that was counted at the node; with Other: that, if it is above the limit of an Attach, else 0
-	Left  time.Duration    // with OK: the TTL that is left; negative if the key has none
+	Left  time.Duration    // with OK: the remaining TTL of the key; negative if it has none
 	Other quorumlock.Owner // who has it instead; empty if nobody is known to
 }
 

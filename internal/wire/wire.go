@@ -48,7 +48,7 @@ type Script struct {
 	Name   string // file name in package scripts, without the extension
 	Source string
 	SHA    string
-	Letter byte // in a Bundle; 0 if it cannot be in one
+	Letter byte // names the script in a bundle; 0 if bundles exclude it
 }
 
 // lua returns a file of package scripts with each include line replaced by the file that it names.

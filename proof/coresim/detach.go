@@ -166,7 +166,7 @@ func (t *tier) notAttached(k *worker, c *call) (again bool) {
 		return true
 	}
 	alive := x.kept >= 0 && t.world.Now() < t.watch.kept[x.kept].to
-	// Two round trips, and four times as long for the first renewal.
+	// An Attach takes two round trips; its first renewal may take four times that.
 	last := alive && t.watch.kept[x.kept].to-t.world.Now() < 20*t.plan.Network.MaxDelay
 	if t.plan.Class == calm && x.tries == 1 && !k.gone && alive && !(last && c.reason == core.TooLate) {
 		t.violate(nothingFails, "%s does not attach: %d", c.caller.Waiter, c.reason)

@@ -59,7 +59,7 @@ var bugs = []mutation.Bug{
 	// Detached holds.
 	bug("a process renews the hold that it has detached", "internal/core Machine.detach", "m.endHold(now, keep, Park)", "m.renewAll(now)", tests("redlock/internal/hold", "TestAHoldGoesOn")),
 	bug("two processes have one owner for a hold", "internal/wire Caller.script", "return Attach(name, owner, c.Former, k.Token, cell, int(k.Of))", "return Renew(name, c.Former, t.TTL).At(cell)", core(4000)),
-	bug("an attached hold is valid for a TTL, whatever is left at the nodes", "internal/core Machine.attachedTTL", "min(left[len(left)-m.cfg.Tree.Need()], m.cfg.TTL)", "m.cfg.TTL", core(4000)),
+	bug("an attached hold ignores the TTL left at the nodes", "internal/core Machine.attachedTTL", "min(left[len(left)-m.cfg.Tree.Need()], m.cfg.TTL)", "m.cfg.TTL", core(4000)),
 	bug("an Attach needs no quorum", "internal/core Machine.countAttach", "t.holds(hasGranted)", "t.some(hasGranted)", wire(1500), core(4000)),
 	bug("an Attach takes over from whoever has the lock", "scripts/transfer.lua", "elseif late or not held or #held > 12 then", "elseif not held and limit and redis.call('exists', KEYS[1]) == 1 then\n  redis.call('del', KEYS[1])\n  held = '1'\nelseif late or not held or #held > 12 then", tests("scripts", "TestPass")),
 	bug("an attached hold is passed back when it is unlocked", "internal/core Machine.endHold", "call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}", "call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}; if m.cfg.Source != nil { call.Do = Return }", wire(1500), core(8000)),
@@ -93,7 +93,7 @@ var bugs = []mutation.Bug{
 	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", wire(6000)),
 	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.lost", "lost, l.underWay = l.underWay, nil", "for _, f := range slices.Backward(l.underWay) { for _, t := range slices.Backward(f.requests) { if !t.answered { l.queue.pushFront(t) } } }; l.underWay = nil", wire(400)),
 	bug("the replies of a bundle are mixed up", "internal/transport lane.receiveBundle", "bundle := f.calls[f.alone:]", "bundle := slices.Clone(f.calls[f.alone:]); slices.Reverse(bundle)", wire(400)),
-	bug("a bundle that failed is sent again", "internal/transport lane.receiveBundle", "slices.ContainsFunc(refusals, func(word string) bool { return says(r.Err, word) })", "slices.Contains(refusals, refusals[0])", tests("node", "TestRepliesToABundle")),
+	bug("a bundle that may have run is sent again", "internal/transport lane.receiveBundle", "slices.ContainsFunc(refusals, func(word string) bool { return says(r.Err, word) })", "slices.Contains(refusals, refusals[0])", tests("node", "TestRepliesToABundle")),
 	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400)),
 
 	// Readers, slots, latches, Redisson, elections.

@@ -97,7 +97,8 @@ func (n *Node) lowest() string {
 
 func (n *Node) vacancies(k int) int { return k - n.slots.zcount(0, k-1) }
 
-// vacant returns a slot that is taken if all are: waiters may know different numbers of slots.
+// vacant returns a free slot below k by the search of slots.lua, or a taken one if none is free:
+// waiters may know different numbers of slots.
 func (n *Node) vacant(k, from int) int {
 	low, high := from%k, k
 	if n.slots.zcount(low, high-1) == high-low {

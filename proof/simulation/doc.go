@@ -28,9 +28,9 @@
 //   - Nodes (node.go): each has a clock with an offset and a rate, which is stepped. They crash and
 //     come back with all, some or none of their data, freeze and later run their backlog, lose
 //     keys, forget their scripts.
-//   - Nodes that take bundles (node.script), in one plan of seven; a process then has more callers.
-//     The calls of a bundle run one by one. The tests of scriptmodel show that bundle.lua does the
-//     same.
+//   - Bundles (node.script): the nodes of one plan in seven take them, and one process has more
+//     callers. The calls of a bundle run one by one. The tests of scriptmodel show that bundle.lua
+//     does the same.
 //   - Forgers (node.forge): they may only publish, and send waiters handoffs that no node made.
 //   - Processes (process.go, worker.go): each has its own client, paths and wall clock, which is
 //     wrong, in some by days or a year, and is stepped. They lock, try, wait for two locks at once,

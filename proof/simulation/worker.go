@@ -335,7 +335,7 @@ func (k *worker) probes(name string, l quorumlock.Locker) *hold {
 		s := n.state(name)
 		left := time.Duration(0)
 		for who := range s.holders {
-			// An Attach that fails passes a hold back, and what is left of its time.
+			// A failed Attach passes the hold back with its remaining TTL.
 			if len(w.parked) > 0 || !w.watch.owners[w.watch.alias(who)].clears() {
 				left = max(left, s.left(who))
 			}
