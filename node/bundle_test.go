@@ -18,11 +18,11 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// bundles is a standalone server. It answers scripts with the replies, and then with 1.
+// bundles is a fake standalone server. It answers scripts with the replies in order, then with 1.
 type bundles struct {
 	*fake
 	replies []string
-	asked   []string // the locks of each script, those of a bundle in brackets
+	asked   []string // the lock of each script, in order; brackets mark a bundle
 }
 
 func newBundles(id int, replies ...string) *bundles {
@@ -52,7 +52,7 @@ func newBundles(id int, replies ...string) *bundles {
 	return b
 }
 
-// sent returns what was asked since the last call.
+// sent returns the scripts since the previous sent.
 func (b *bundles) sent() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +68,7 @@ func acquires(n int) (calls []wire.Call) {
 	return calls
 }
 
-// A server that may spread the keys of a bundle gets none.
+// A server that may distribute keys over several servers gets no bundles.
 func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
 	for _, tt := range []struct {
 		id       int    // of CLIENT ID
@@ -124,8 +124,8 @@ func TestTheLastCallsAreABundle(t *testing.T) {
 	}
 }
 
-// Each call has its own reply. A bundle that was refused before it ran is resent. Any other error
-// is that of each call.
+// Each call has its own reply. A bundle that is refused before it runs is resent. Any other error
+// is returned for every call.
 func TestRepliesToABundle(t *testing.T) {
 	const garbled, lost = "cannot be read", "EOF"
 	const none, whole, alone = "", "[0 1 2]", "0 1 2"
@@ -134,8 +134,8 @@ func TestRepliesToABundle(t *testing.T) {
 		replies []string // to the first scripts
 		errs    [3]string
 		sent    string
-		next    string // sent for the same calls after that
-		ends    bool   // the connection does
+		next    string // scripts sent when the calls are repeated
+		ends    bool   // the connection ends
 	}{
 		"replies":                     {[]string{"*3\r\n:1\r\n*3\r\n:0\r\n$-1\r\n*1\r\n:7\r\n:1\r\n"}, all(none), whole, whole, false},
 		"an error among them":         {[]string{"*3\r\n:1\r\n-WRONGTYPE x\r\n:1\r\n"}, [3]string{1: "WRONGTYPE"}, whole, whole, false},
@@ -203,7 +203,7 @@ func TestABundleEqualsSingleCalls(t *testing.T) {
 		if ran := servers[0].Ran("bundle"); ran != 0 || servers[0].Ran() != len(calls) {
 			t.Errorf("%d bundles and %d scripts ran", ran, servers[0].Ran())
 		}
-		// An error of Lua itself, or of a server before Redis 7.
+		// Lua's own errors, and all errors before Redis 7, have this prefix.
 		r := transport.Of(nodes[0]).Send(t.Context(), wire.NewCall(wire.Bundle, []string{"e", "q", "w", "token"}, "a44", alice, 1000, "no hint", "try"))[0]
 		if one, _ := r.Value.([]any); len(one) != 1 || !strings.Contains(fmt.Sprintf("%T %v", one[0], one[0]), "serverError ERR Error running script (in a bundle): ") {
 			t.Errorf("an error in Lua: %v, %v", r.Value, r.Err)
@@ -221,8 +221,8 @@ func result(r wire.Reply) string {
 	return code
 }
 
-// A call of a refused bundle must not run after a later call of its waiter, which a far node has
-// got meanwhile.
+// A call of a refused bundle must not run after a later call of its waiter. A far node may have
+// received that later call already.
 func TestOvertakenCallsOfABundleAreNotResent(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		s.Delay(10 * time.Millisecond)

@@ -35,7 +35,7 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 	}{
 		{"somebody else parks", wire.Park("x", bob, parked, time.Hour, 0), no, alice, ttl},
 		{"another cell parks", wire.Park("x", alice, parked, time.Hour, 1), no, alice, ttl},
-		{"attach to what is not parked", wire.Attach("x", carol, parked, 100, 0, 0), held(alice), alice, ttl},
+		{"attach to a hold that is not parked", wire.Attach("x", carol, parked, 100, 0, 0), held(alice), alice, ttl},
 		{"park", wire.Park("x", alice, parked, time.Hour, 0), yes, parked, time.Hour},
 		{"park again", wire.Park("x", alice, parked, time.Minute, 0), again, parked, time.Hour},
 		{"another text", wire.Attach("x", carol, "p:8.1", 100, 0, 0), held(parked), parked, time.Hour},

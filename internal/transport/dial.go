@@ -21,8 +21,8 @@ type connection struct {
 
 	// Of the lane's mutex.
 	trip    time.Duration // the shortest round trip so far
-	bundles bool          // the server stands alone, and has refused no bundle
-	source  bool          // the next bundle sends its source
+	bundles bool          // sends bundles: the server is standalone, and has refused none
+	source  bool          // the next bundle carries its source
 	stale   bool          // sends no more pipelines, and ends after those under way
 	cause   error         // the reason why it is unusable; nil while it is usable
 }

@@ -19,7 +19,7 @@ var (
 
 	// errStale is the error of a call that the node did not run, on a connection that is unusable
 	// now.
-	errStale = notSent{errors.New("not sent: the node did not run the script, and the connection to it cannot be used any more")}
+	errStale = notSent{errors.New("not run: the connection became unusable before the call could be sent again")}
 
 	// errOvertaken is the error of a call that would run after a later one. Its node is up.
 	errOvertaken = overtaken{notSent{errors.New("not run: a later call of the same waiter may have run first")}}

@@ -269,9 +269,8 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 	return over
 }
 
-// dropOvertaken fails calls that the node did not run and that must not be resent, because a later
-// call of their waiter for the same lock has run or may run. On a stale connection it fails all
-// calls that the node did not run.
+// dropOvertaken fails each unrun call that a later call of its waiter for the same lock may have
+// overtaken. On a stale connection it fails all unrun calls.
 func (l *lane) dropOvertaken(k *connection, f *pipeline) {
 	l.mu.Lock()
 	stale, behind := k.stale, slices.Clone(l.underWay[1:])
@@ -294,9 +293,8 @@ func (l *lane) dropOvertaken(k *connection, f *pipeline) {
 	}
 }
 
-// resend puts requests with calls that the node did not run back at the front of the queue. The
-// first call of each unknown script sends its source, which the node keeps for the others. The
-// caller holds mu.
+// resend puts requests with unrun calls back at the front of the queue. The first call of each
+// unknown script sends its source, which the node keeps for the others. The caller holds mu.
 func (l *lane) resend(f *pipeline) {
 	if !f.resend {
 		return

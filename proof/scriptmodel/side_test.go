@@ -23,8 +23,8 @@ type side interface {
 	dump(b []byte) []byte
 }
 
-// request returns the script and the arguments that a server is sent for a call. Every second call
-// that may be in a bundle is sent in a bundle of one, with the same effect and reply.
+// request returns the script and arguments to send for a call. Every second call goes as a bundle
+// of one if its script has a letter. The effect and the reply are the same.
 func request(c wire.Call, turn *int) (script *wire.Script, args []string) {
 	script, args = c.Script, c.Args()
 	if *turn++; script.Letter != 0 && *turn%2 == 0 {

@@ -44,9 +44,9 @@ type message struct {
 	dice dice
 	at   time.Time // when it was sent
 
-	calls  []message // of a bundle, which is one request for the network
+	calls  []message // the calls of a bundle; nil for other requests
 	script string    // empty for other commands
-	source string    // of a call of a bundle
+	source string    // set only in the calls of a bundle
 	keys   []string
 	shares bool   // it acquires for a reader
 	slots  bool   // it is for a semaphore

@@ -32,7 +32,7 @@ type Plan struct {
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
 	Idle        bool          // at the end a day without calls, and then one of every process
-	Bundles     bool          // the nodes take bundles, and a process has more callers
+	Bundles     bool          // the nodes take bundles, and one process has more callers
 	Readers     bool          // some of the calls are of readers
 	Permits     int           // of the semaphore s; 0: unused
 	Latch       int           // how many ids open the latch l; 0: unused

@@ -58,7 +58,7 @@ type Outcome struct {
 	Violations []Violation
 	Grants     int
 	Scripts    int
-	Bundles    int // of several of the scripts
+	Bundles    int // run; Scripts includes their calls
 	Trace      string
 	Hash       uint64 // of the trace
 }
