@@ -50,12 +50,9 @@ func SkipUnlessAsked(t *testing.T) {
 // statements: an environment variable chooses the one to leave out.
 func (m *Mutations) Score(t *testing.T) {
 	all := m.statements(t)
-	bins := make([]string, len(m.By))
+	trials := make([]trial, len(m.By))
 	for i, p := range m.By {
-		bins[i] = m.build(t, p.Package, all)
-		if m.notices(t, bins[i], p, 0) {
-			t.Fatalf("%s fails though nothing is left out", p.Package)
-		}
+		trials[i] = m.trial(t, p, all)
 	}
 	all = slices.DeleteFunc(all, func(s *statement) bool { return s.skipped })
 	if n, err := strconv.Atoi(*mutations); err == nil {
@@ -68,12 +65,21 @@ func (m *Mutations) Score(t *testing.T) {
 		for i, s := range all {
 			t.Run(fmt.Sprintf("%s:%d", s.file, s.line), func(t *testing.T) {
 				t.Parallel()
-				for j, p := range m.By {
-					if noticed[i] = m.notices(t, bins[j], p, s.number); noticed[i] {
+				reached := false
+				for _, p := range trials {
+					if !p.reaches[s.number] {
+						continue
+					}
+					reached = true
+					if noticed[i] = p.notices(t, s.number, p.limit, ""); noticed[i] {
 						return
 					}
 				}
-				t.Logf("survives: %s", s.text)
+				if reached {
+					t.Logf("survives: %s", s.text)
+				} else {
+					t.Logf("is never reached: %s", s.text)
+				}
 			})
 		}
 	})
@@ -84,15 +90,47 @@ func (m *Mutations) Score(t *testing.T) {
 	scores.Check(t, *mutations)
 }
 
-// notices reports whether a proof fails without a statement, or does not end.
-func (m *Mutations) notices(t *testing.T, bin string, p Proof, number int) bool {
-	env := []string{variable + "=" + strconv.Itoa(number), "GOMAXPROCS=1"}
-	if p.Seeds > 0 {
-		return run(t, bin, p.Package, 0, p.Seeds, 2*time.Minute, env...).by != ""
+// trial is a proof, built with all mutations.
+type trial struct {
+	Proof
+	bin     string
+	reaches map[int]bool  // the statements that it runs
+	limit   time.Duration // a run that takes longer hangs
+}
+
+// trial builds a proof and runs it with nothing left out.
+func (m *Mutations) trial(t *testing.T, p Proof, all []*statement) trial {
+	tr := trial{Proof: p, bin: m.build(t, p.Package, all), reaches: make(map[int]bool)}
+	file := filepath.Join(t.TempDir(), "reached")
+	start := time.Now()
+	if tr.notices(t, 0, 5*time.Minute, file) {
+		t.Fatalf("%s fails though nothing is left out", p.Package)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	tr.limit = 20*time.Second + 5*time.Since(start)
+	list, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range strings.Fields(string(list)) {
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.reaches[n] = true
+	}
+	return tr
+}
+
+// notices reports whether a proof fails without a statement, or does not end within the limit. It
+// appends the numbers of the statements that run to a file, unless its name is empty.
+func (p *trial) notices(t *testing.T, number int, limit time.Duration, reached string) bool {
+	env := []string{variable + "=" + strconv.Itoa(number), variable + "_REACHED=" + reached, "GOMAXPROCS=1"}
+	if p.Seeds > 0 {
+		return run(t, p.bin, p.Package, 0, p.Seeds, limit, env...).by != ""
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "-test.failfast", "-test.timeout=2m", "-test.run="+p.Tests)
+	cmd := exec.CommandContext(ctx, p.bin, "-test.failfast", "-test.timeout=0", "-test.run="+p.Tests)
 	cmd.Dir, cmd.Env = filepath.Join(root(t), p.Package), append(os.Environ(), env...)
 	_, err := cmd.CombinedOutput()
 	if t.Context().Err() != nil {
@@ -235,7 +273,6 @@ func (m *Mutations) sources(t *testing.T, all []*statement) map[string]string {
 			byFile[s.file] = append(byFile[s.file], s)
 		}
 	}
-	pkg := filepath.Base(m.Of)
 	for name, list := range byFile {
 		text, err := os.ReadFile(filepath.Join(root(t), m.Of, name))
 		if err != nil {
@@ -249,7 +286,7 @@ func (m *Mutations) sources(t *testing.T, all []*statement) map[string]string {
 		}
 		var ins []insertion
 		for _, s := range list {
-			ins = append(ins, insertion{s.start, false, -s.end, fmt.Sprintf("if mutation != %d { ", s.number)}, insertion{s.end, true, -s.start, " }"})
+			ins = append(ins, insertion{s.start, false, -s.end, fmt.Sprintf("if mutationRuns(%d) { ", s.number)}, insertion{s.end, true, -s.start, " }"})
 		}
 		slices.SortStableFunc(ins, func(a, b insertion) int {
 			if c := cmp.Compare(a.at, b.at); c != 0 {
@@ -273,6 +310,36 @@ func (m *Mutations) sources(t *testing.T, all []*statement) map[string]string {
 		b.Write(text[from:])
 		files[m.Of+"/"+name] = b.String()
 	}
-	files[m.Of+"/mutation.go"] = fmt.Sprintf("package %s\n\nimport (\n\t\"os\"\n\t\"strconv\"\n)\n\n// mutation is the number of the statement that is left out.\nvar mutation, _ = strconv.Atoi(os.Getenv(%q))\n", pkg, variable)
+	files[m.Of+"/mutation.go"] = fmt.Sprintf(switches, filepath.Base(m.Of), variable, all[len(all)-1].number+1)
 	return files
 }
+
+// switches is the file that is added to the package.
+const switches = `package %s
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+)
+
+var (
+	mutationNumber, _ = strconv.Atoi(os.Getenv(%[2]q))
+	mutationList, _   = os.OpenFile(os.Getenv(%[2]q+"_REACHED"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	mutationKnown     [%[3]d]atomic.Bool
+)
+
+func mutationRuns(statement int) bool {
+	if mutationList != nil {
+		mutationReached(statement)
+	}
+	return statement != mutationNumber
+}
+
+func mutationReached(statement int) {
+	if !mutationKnown[statement].Swap(true) {
+		fmt.Fprintln(mutationList, statement)
+	}
+}
+`

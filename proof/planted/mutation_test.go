@@ -15,7 +15,7 @@ import (
 func TestMutationsAreNoticed(t *testing.T) {
 	mutation.SkipUnlessAsked(t)
 	for name, m := range map[string]mutation.Mutations{
-		"core": {Of: "internal/core", By: []mutation.Proof{core(5000), mutation.Seeds("proof/slotsim", 600), tests("internal/core", "."),
+		"core": {Of: "internal/core", By: []mutation.Proof{tests("internal/core", "."), core(5000), mutation.Seeds("proof/slotsim", 600),
 			tests("redlock/internal/hold", "Attach|Detach|Text|AHold|AQuorum|Away|Park|OwnCell")}},
 		"wire":      {Of: "internal/wire", By: []mutation.Proof{core(1000), tests("internal/wire", "."), tests("scripts", "."), wire(200)}},
 		"engine":    {Of: "internal/quorum", Except: []string{"boottime_linux.go", "boottime_other.go"}, By: append([]mutation.Proof{wire(200), tests("internal/quorum", "."), tests("redlock", ".")}, ofRedlock()...)},
