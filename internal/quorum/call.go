@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -51,8 +52,7 @@ type call struct {
 	busy        bool          // a goroutine is in flush
 	ticket      int64         // of the last attempt: see setTicket
 	unsure      bool          // too few node clocks were known for ticket
-	accepted    int           // cells that accepted the unsure ticket of the first attempt
-	replaced    int           // cells that replaced it by a ticket of their own clock
+	acceptance  engine.Acceptance
 	firstMember *redissonPeer // last cell handed over before the others: see firstmember.go
 	parked      *Parked       // the hold that an Attach takes over; nil for other calls
 	split       bool          // an Attach failed because of another Attach
@@ -372,32 +372,14 @@ func (b *request) deliver(replies []wire.Reply) {
 	c.flush()
 }
 
-// errRecalled: the attempt was cancelled before it was sent. errSilent: the same at a node that has
-// not answered its last call, or was never called.
-var (
-	errRecalled = wire.ErrRecalled
-	errSilent   = errors.New(errRecalled.Error() + ", and the node has not answered lately")
-)
-
-// recalled handles a first attempt and its release that were not sent. The node has neither a grant
-// nor an entry. So slow or distant nodes cost short holds and handoffs little.
-//
-// For the machine, the release found nothing. If the last call to the node failed, or there was
-// none, the release is unsent: the next waiter cannot count on that node.
+// recalled handles a first attempt and its release that were not sent.
 func (b *request) recalled() {
 	c := b.call
 	answers := c.lock.client.health.answers(b.node)
 	c.mu.Lock()
 	now := c.lock.client.time()
 	for i := range b.calls {
-		reply := core.Reply{Err: errRecalled, Unsent: true}
-		switch attempt := b.calls[i].Do == core.Acquire; {
-		case !answers:
-			reply.Err = errSilent
-		case !attempt:
-			reply = core.Reply{}
-		}
-		c.applyAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: reply})
+		c.applyAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: engine.Recalled(b.calls[i].Do, answers)})
 	}
 	b.free()
 	c.flush()
@@ -433,16 +415,13 @@ func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
 // keepPending makes a release or leave pending if it has failed, or if an earlier call may still
 // run. The caller holds mu.
 func (c *call) keepPending(k *core.Call, err error) {
-	if err != nil && !isDown(err) {
+	again, twice, is := engine.Pending(c.machine, k, err, err != nil && isDown(err))
+	if !is {
 		return
 	}
 	l := c.lock
-	again, times := c.machine.Retry(*k, err != nil)
-	if times == 0 {
-		return
-	}
-	p := pendingRelease{call: (&encoder{call: c}).script(&again, nil), twice: times > 1 || err == nil, until: time.Now().Add(max(l.set.TTL, c.machine.Life()))}
-	l.client.addPending(l.cells[k.Cell].Node, p, err == nil)
+	p := pendingRelease{call: (&encoder{call: c}).script(&again, nil), until: time.Now().Add(max(l.set.TTL, c.machine.Life()))}
+	l.client.addPending(l.cells[k.Cell].Node, p, twice, err == nil)
 }
 
 // callers returns how many calls of this process the waiter's entry stands for.

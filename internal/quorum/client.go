@@ -1,5 +1,6 @@
-// Package quorum is the shell of package core, the engine of all kinds of locks. A lock is a tree
-// of cells: one cell for a node's Mutex, a majority for a RedLock, every member for a MultiLock.
+// Package quorum is the shell of package core, the engine of all kinds of locks. It has the clocks,
+// goroutines, timers and mutexes; package engine has its decisions. A lock is a tree of cells: one
+// cell for a node's Mutex, a majority for a RedLock, every member for a MultiLock.
 //
 // The life of a lease, by file:
 //
@@ -14,7 +15,7 @@
 //	subscriptions.go  the messages that wake waiters
 //	peers.go          Redisson's clients at the same locks: their releases, and their share
 //	firstmember.go    the member that a RedissonMultiLock releases first
-//	tickets.go        the tickets of calls, by the clocks of the nodes
+//	tickets.go        the tickets of calls, and the client's own time
 //	localqueue.go     the callers of this process, of which a few go to the nodes
 //	pace.go           pauses of callers with little time, while nodes are busy
 //	client.go         the state that the locks of one client share: its identity, its clock, Close
@@ -53,6 +54,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -106,17 +108,15 @@ type Client struct {
 	gone     chan struct{}  // closed when closed is set and flight is 0
 	group    errgroup.Group // every goroutine; one starts only while flight > 0
 
-	mu     sync.Mutex
-	closed bool
-	stops  bool  // stopping is closed
-	ticket int64 // last ticket of a call, by the client's own clock
-	// Each node's clock minus the client's own time, as last reported. Cleared when stale.
-	ahead  map[Node]time.Duration
-	held   int              // number of calls in live that hold
-	idle   chan struct{}    // closed when live is empty and flight is 0; nil before Shutdown
-	live   map[uint64]*call // waiting and holding calls, by number
-	recent []uint64         // ring of the last maxRecent numbers of ended calls
-	oldest int              // index in recent of the next number to replace
+	mu         sync.Mutex
+	closed     bool
+	stops      bool // stopping is closed
+	nodeClocks engine.Clocks[Node]
+	held       int              // number of calls in live that hold
+	idle       chan struct{}    // closed when live is empty and flight is 0; nil before Shutdown
+	live       map[uint64]*call // waiting and holding calls, by number
+	recent     []uint64         // ring of the last maxRecent numbers of ended calls
+	oldest     int              // index in recent of the next number to replace
 	// By number: until when the nodes keep the key that UnlockAfter or Detach has left.
 	kept map[uint64]time.Time
 	// The locks with a caller that has given up since the last grant.
@@ -128,10 +128,6 @@ type Client struct {
 	queues  map[Cell][]*localQueue      // local queues, by the first cell of their lock
 	clock   *time.Timer                 // compares the clocks while held > 0
 	seen    core.Time                   // the clocks at the last comparison
-
-	// Added to the client's own time for tickets: see readClock.
-	correction  time.Duration
-	clockReadAt int64 // own time of the last report of a node's clock, in µs
 
 	subscriptions subscriptions
 	peers         redissonPeers
@@ -155,7 +151,6 @@ func NewClient(label string) *Client {
 		holders:  make(map[Cell]*call),
 		named:    make(map[quorumlock.Owner]*named),
 		queues:   make(map[Cell][]*localQueue),
-		ahead:    make(map[Node]time.Duration),
 	}
 	c.setClocks(time.Now, bootClock())
 	// No monotonic reading: a testing/synctest bubble, whose time the kernel does not know.
@@ -402,10 +397,6 @@ func (c *Client) start(f func()) {
 // Hint returns the wall clock in µs: the least token to ask for.
 func (c *Client) Hint() uint64 { return uint64(max(c.now().UnixMicro(), 0)) }
 
-// clockCheck is the interval between two comparisons of the clocks while a lock is held. During a
-// suspend, the monotonic clock and all timers may stand still.
-const clockCheck = time.Second
-
 // compareClocks makes every call check its deadline if the clocks have moved apart.
 func (c *Client) compareClocks() {
 	if c.Begin() != nil {
@@ -414,10 +405,10 @@ func (c *Client) compareClocks() {
 	defer c.End()
 	c.mu.Lock()
 	now := c.time()
-	stepped := now.Boot-c.seen.Boot-(now.Mono-c.seen.Mono) > clockCheck/10
+	stepped := engine.Suspended(c.seen, now)
 	c.seen = now
 	if c.held > 0 {
-		c.clock.Reset(clockCheck)
+		c.clock.Reset(engine.ClockCheck)
 	}
 	c.mu.Unlock()
 	if stepped {

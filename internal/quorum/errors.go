@@ -9,6 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // The errors of a call, from the cells of its machine. Callers of call's methods hold its mu.
@@ -130,7 +131,7 @@ func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 		switch {
 		case errors.Is(d.Err, core.ErrDuplicate), errors.Is(d.Err, core.ErrForeign):
 			failed = append(failed, nodeError(c.lock.cells[i].Node, fmt.Errorf("%q: %w", c.lock.cells[i].Name, d.Err)))
-		case errors.Is(d.Err, errRecalled):
+		case errors.Is(d.Err, wire.ErrRecalled):
 		case d.Err != nil:
 			failed = append(failed, nodeError(c.lock.cells[i].Node, d.Err))
 		case d.Refused && d.Refusal.Ended && c.turn == nil:

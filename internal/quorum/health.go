@@ -5,37 +5,20 @@ import (
 	"errors"
 	"log/slog"
 	"regexp"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // health records which nodes are up, and their round trips. The zero value is ready to use.
 type health struct {
 	mu    sync.Mutex
-	nodes map[Node]*nodeHealth
+	nodes map[Node]*engine.Health
 }
-
-type nodeHealth struct {
-	trip   time.Duration // average of the recent round trips; 0 before the first
-	best   time.Duration // shortest round trip after since; 0 before the first
-	before time.Duration // shortest in the period before since, at least bestFor long; 0 if unknown
-	failed bool          // the last round trip has failed
-	at     time.Time     // time of the last failure
-	since  time.Time     // start of the period of best
-	down   bool          // logged as down; a success upAfter after the last failure resets it
-}
-
-// upAfter is the time without a failure after which a node is reported as up. A server without
-// memory refuses acquires, but runs releases. Without this pause, each lock would log two lines.
-const upAfter = time.Second
-
-// bestFor is the least time for which the shortest round trip to a node counts.
-const bestFor = time.Minute
 
 // Tell sets the Observer and the Logger for the client's nodes, whichever lock calls them. Without
 // one, that of the lock is used. Call Tell before c is used.
@@ -65,7 +48,7 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set 
 	if observer != nil {
 		observer.Observe(context.Background(), quorumlock.Event{Kind: quorumlock.NodeAsked, Node: n.String(), Took: took, Err: err})
 	}
-	if up, down := c.health.change(n, err, took); up || down {
+	if up, down := c.health.change(n, err, took, c.now().Sub(c.base)); up || down {
 		// A slow log, or one that uses a lock, must not delay the node's replies.
 		c.start(func() {
 			kind := quorumlock.NodeUp
@@ -86,70 +69,42 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set 
 }
 
 // change records a round trip, and reports whether the node is newly up or down.
-func (h *health) change(n Node, err error, took time.Duration) (up, down bool) {
+func (h *health) change(n Node, err error, took, now time.Duration) (up, down bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.nodes[n]
 	if s == nil {
 		if h.nodes == nil {
-			h.nodes = make(map[Node]*nodeHealth)
+			h.nodes = make(map[Node]*engine.Health)
 		}
-		s = &nodeHealth{}
+		s = &engine.Health{}
 		h.nodes[n] = s
 	}
 	if err == nil {
-		if s.trip == 0 {
-			s.trip = took
-		}
-		s.trip += (took - s.trip) / 4
-		if now := time.Now(); now.Sub(s.since) > bestFor {
-			s.before, s.best, s.since = s.best, took, now
-		}
-		s.best = min(s.best, took)
-		s.failed = false
-		up = s.down && time.Since(s.at) >= upAfter
-		s.down = s.down && !up
-		return up, false
+		return s.Answered(took, now), false
 	}
-	down = !s.down
-	s.failed, s.at, s.down = true, time.Now(), true
-	return false, down
+	return false, s.Failed(now)
 }
 
 // roundTrip returns the recent round trip to a node: 0 if all have failed, unasked without any.
 func (h *health) roundTrip(n Node, unasked time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.nodes[n]
-	if s == nil {
-		return unasked
+	if s := h.nodes[n]; s != nil {
+		return s.Trip(unasked)
 	}
-	return s.trip
+	return unasked
 }
 
-// nearest returns the recent and the shortest round trip to the nearest majority of the nodes. Both
-// are 0 if unknown.
+// nearest is engine.Nearest.
 func (h *health) nearest(nodes []Node) (trip, best time.Duration) {
-	var trips, bests []time.Duration
+	all := make([]*engine.Health, len(nodes))
 	h.mu.Lock()
-	for _, n := range nodes {
-		s := h.nodes[n]
-		if s == nil || s.trip == 0 {
-			continue
-		}
-		trips, bests = append(trips, s.trip), append(bests, s.best)
-		if s.before > 0 {
-			bests[len(bests)-1] = min(s.best, s.before)
-		}
+	defer h.mu.Unlock()
+	for i, n := range nodes {
+		all[i] = h.nodes[n]
 	}
-	h.mu.Unlock()
-	majority := len(nodes) / 2
-	if len(trips) <= majority {
-		return 0, 0
-	}
-	slices.Sort(trips)
-	slices.Sort(bests)
-	return trips[majority], bests[majority]
+	return engine.Nearest(all)
 }
 
 // answers reports whether the last round trip to a node succeeded; false if there was none.
@@ -157,7 +112,7 @@ func (h *health) answers(n Node) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.nodes[n]
-	return s != nil && !s.failed
+	return s != nil && s.Answers()
 }
 
 // isDown reports whether a call failed because the node does not serve: the same call may succeed

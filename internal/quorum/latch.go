@@ -58,6 +58,9 @@ const (
 // latchRefresh is the mean interval between looks of Wait without a message: messages may be lost.
 const latchRefresh = 3 * time.Second
 
+// latchRetry is the mean pause after the first of several failures.
+const latchRetry = 50 * time.Millisecond
+
 // NewLatch returns a latch over cells. If err is not nil, every call on the latch returns it.
 func NewLatch(client *Client, name string, n, need int, cells []Cell, set options.Settings, err error) *Latch {
 	l := &Latch{client: client, name: name, n: n, need: need, cells: cells, set: set, err: err}
@@ -130,7 +133,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 	heard := make(chan struct{}, 1)
 	var deafen func() // ends the subscription
 	var last error    // why the last look did not suffice
-	pause, failures := firstTry, 0
+	pause, failures := latchRetry, 0
 	for {
 		var size int
 		var err error
@@ -145,7 +148,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 			return nil
 		case err == nil:
 			last = fmt.Errorf("quorumlock: the latch %q has %d of %d ids", l.name, size, l.n)
-			pause, failures = firstTry, 0
+			pause, failures = latchRetry, 0
 			wait = l.client.around(latchRefresh)
 		case l.isFinal(err):
 			return err

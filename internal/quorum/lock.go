@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -60,10 +61,8 @@ type Lock struct {
 
 	err error // error of the name or the options; every call returns it
 
-	seenMu sync.Mutex
-	seen   uint64    // highest token seen; guarded by seenMu, as seenAt and hinted
-	seenAt time.Time // when seen was set
-	hinted uint64    // the last result of hint
+	hintsMu sync.Mutex
+	hints   engine.Hints
 
 	metAt time.Time // when peers were last observed at all cells; guarded by redissonPeers.mu
 }
@@ -143,37 +142,19 @@ func (l *Lock) over(m *Lock) bool {
 	return slices.EqualFunc(l.cells, m.cells, Cell.at) && l.tree.Equal(m.tree)
 }
 
-// sameHint is how far, in µs, the clock's hint may be below the last one and still continue it. A
-// hint further below comes from a clock that was set back.
-const sameHint = 1000
-
-// hint returns the least token that an attempt asks for: the wall clock in µs, or the highest token
-// seen plus the time since, if that is higher. With a hint, the nodes mostly agree at once. The
-// token seen plus 1 is not enough: if the nodes forget their counters, another owner may have been
-// granted it since. For the same reason, attempts in one microsecond have different hints. A node
-// ignores a hint that is far from its own clock.
+// hint returns the least token that an attempt asks for.
 func (l *Lock) hint() uint64 {
 	now := l.client.now()
-	l.seenMu.Lock()
-	defer l.seenMu.Unlock()
-	hint := uint64(max(now.UnixMicro(), 0))
-	if l.seen > 0 {
-		hint = max(hint, l.seen+1+uint64(max(now.Sub(l.seenAt).Microseconds(), 0)))
-	}
-	if hint <= l.hinted && l.hinted-hint < sameHint {
-		hint = l.hinted + 1
-	}
-	l.hinted = hint
-	return hint
+	l.hintsMu.Lock()
+	defer l.hintsMu.Unlock()
+	return l.hints.Next(now.UnixMicro(), now.Sub(l.client.base))
 }
 
 func (l *Lock) saw(token uint64) {
 	now := l.client.now()
-	l.seenMu.Lock()
-	defer l.seenMu.Unlock()
-	if token > l.seen {
-		l.seen, l.seenAt = token, now
-	}
+	l.hintsMu.Lock()
+	defer l.hintsMu.Unlock()
+	l.hints.Saw(token, now.Sub(l.client.base))
 }
 
 // TryLock implements [quorumlock.Locker]. A refusal is final if one owner has the lock at a quorum
@@ -262,7 +243,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 				return w.entered(lease), err
 			}
 		}
-		c := l.newCall(&l.lock, turn.ticket, turn, w)
+		c := l.newCall(&l.lock, turn.Ticket, turn, w)
 		lease, err := c.run(ctx, waiting, entered)
 		l.asked(waiting, lease, err)
 		if lease != nil || err != nil {

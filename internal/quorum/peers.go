@@ -106,7 +106,7 @@ func (c *call) observePeer(cell int, r core.Reply) {
 				return
 			}
 			defer c.lock.client.End()
-			c.notify(core.Event{Kind: core.Turn}, c.lock.cells[cell])
+			c.look(c.lock.cells[cell])
 		})
 	}
 }
@@ -298,7 +298,7 @@ func (c *Client) heardPeer(cell Cell, message string) {
 		s.mu.Lock()
 		st.nudge = nil
 		s.mu.Unlock()
-		foremost.notify(core.Event{Kind: core.Turn}, cell)
+		foremost.look(cell)
 	})
 }
 

@@ -19,11 +19,8 @@ func TestASuspendUnderARequestIsNoWrongClock(t *testing.T) {
 			asked, read := core.Time{}, core.Time{Mono: time.Second, Boot: 8 * time.Hour}
 			clock := time.UnixMicro(c.ownTime(asked)).UnixMilli()
 			c.readClock(nil, []wire.Reply{{Value: []any{int64(0), int64(0), int64(0), "", clock}}}, asked, read)
-			if c.correction.Abs() > wire.SameClock {
-				t.Errorf("the client corrects its tickets by %v", c.correction)
-			}
-			if known := len(c.ahead); known != 1 {
-				t.Errorf("%d clocks are known", known)
+			if k := c.nodeClocks.Known(c.ownTime(read), 1); k.Clocks != 1 || k.Correction.Abs() > wire.SameClock {
+				t.Errorf("%d clocks are known, and the client corrects its tickets by %v", k.Clocks, k.Correction)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
 // waiterOf returns the waiter of a call.
@@ -136,10 +137,10 @@ func (c *Client) hold(w *call) error {
 		n.entered = make(chan struct{})
 	}
 	if c.clock == nil {
-		c.clock = time.AfterFunc(clockCheck, c.compareClocks)
+		c.clock = time.AfterFunc(engine.ClockCheck, c.compareClocks)
 		c.seen = c.time()
 	} else if c.held == 1 {
-		c.clock.Reset(clockCheck)
+		c.clock.Reset(engine.ClockCheck)
 		c.seen = c.time()
 	}
 	return nil

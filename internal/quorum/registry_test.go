@@ -77,37 +77,3 @@ func TestHoldersOfOneNameLeaveInAnyOrder(t *testing.T) {
 		c.Close()
 	}
 }
-
-// The last admitted caller of a local queue stands for all behind it.
-func TestTheLastAdmittedCallerStandsForThoseBehind(t *testing.T) {
-	c := NewClient("test")
-	defer c.Close()
-	q := &localQueue{lock: lockOf(c, "", "x")}
-	c.queues[q.lock.cells[0]] = []*localQueue{q}
-	var all []*turn
-	check := func() {
-		t.Helper()
-		for i, tn := range all {
-			want := 1
-			if last := i+1 == len(all) || !all[i+1].admitted; last {
-				want = len(all) - i
-			}
-			if got := c.callers(tn); tn.admitted && got != want {
-				t.Errorf("turn %d of %d stands for %d callers, want %d", i, len(all), got, want)
-			}
-		}
-	}
-	for range 10 {
-		tn := &turn{queue: q, come: make(chan struct{})}
-		tn.place = q.turns.PushBack(tn)
-		all = append(all, tn)
-		q.admit()
-		check()
-	}
-	for _, i := range []int{5, 0, 1, 3, 0, 0} {
-		all[0].sent = 1
-		c.endTurn(all[i])
-		all = append(all[:i], all[i+1:]...)
-		check()
-	}
-}

@@ -2,13 +2,11 @@ package quorum
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -171,8 +169,7 @@ func (s *subscriptions) close() {
 	}
 }
 
-// heard handles a message of queue.lua, or "" when messages may have been missed. Any publisher can
-// send one. So a handoff counts only with its proof, and other messages only make a waiter look.
+// heard handles a message of queue.lua, or "" when messages may have been missed.
 func (c *Client) heard(n Node, message string) {
 	if c.Begin() != nil {
 		return
@@ -185,46 +182,30 @@ func (c *Client) heard(n Node, message string) {
 		}
 		return
 	}
-	what, rest, _ := strings.Cut(message, " ")
-	if what == "handoff" {
-		h, ok := wire.ParseHandoff(rest)
-		if !ok {
-			return
-		}
-		w := c.waiter(h.Waiter)
-		if w == nil || h.Cell < 0 || h.Cell >= len(w.lock.cells) || !w.lock.cells[h.Cell].at(Cell{Node: n, Name: h.Lock}) || !h.ProvenBy(w.caller.Secret) {
-			return
-		}
-		w.lock.saw(h.Token)
-		w.mu.Lock()
-		w.markTaken(h.Cell)
-		w.apply(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)})
-		w.flush()
+	m, ok := engine.ParseMessage(message)
+	if !ok {
 		return
 	}
-	id, name, _ := strings.Cut(rest, " ")
-	w := c.waiter(quorumlock.Owner(id))
-	switch {
-	case w == nil: // the call has ended
-	case what == "turn":
-		w.notify(core.Event{Kind: core.Turn}, Cell{Node: n, Name: name})
-	case what == "slot":
-		number, name, _ := strings.Cut(name, " ")
-		slot, err := strconv.ParseInt(number, 10, 32)
-		if err != nil {
-			slot = -1 // no semaphore has this slot
+	w := c.waiter(m.Waiter)
+	if w == nil { // the call has ended
+		return
+	}
+	cell := w.lock.indexOf(Cell{Node: n, Name: m.Lock})
+	if e, ok := m.Event(cell, w.caller.Secret); ok && cell >= 0 {
+		w.mu.Lock()
+		if e.Kind == core.Handoff {
+			w.lock.saw(e.Token)
+			w.markTaken(cell)
 		}
-		w.notify(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name})
-	case what == "next":
-		w.step(core.Event{Kind: core.Next})
+		w.apply(e)
+		w.flush()
 	}
 }
 
-// notify gives the machine the event e of the cell by.
-func (c *call) notify(e core.Event, by Cell) {
-	if i := c.lock.indexOf(by); i >= 0 {
-		e.Cell = int32(i)
-		c.step(e)
+// look makes the machine look at a cell.
+func (c *call) look(at Cell) {
+	if i := c.lock.indexOf(at); i >= 0 {
+		c.step(core.Event{Kind: core.Turn, Cell: int32(i)})
 	}
 }
 

@@ -1,8 +1,6 @@
 package quorum
 
 import (
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,68 +33,10 @@ func TestTicketsDoNotFollowAWallClockThatIsSet(t *testing.T) {
 	})
 }
 
-// The clocks of the nodes are hours apart, and the client learns them one by one. Whatever it knows
-// at an attempt, no call gets a sure ticket below that of an earlier call, or behind an unsure one.
-func TestTicketsFollowTheOrderOfCalls(t *testing.T) {
-	hours := [][]int{{-1, -2, -3}, {3, 2, 1}, {-3, 2, 1}, {0, -2, -1}}
-	for _, ahead := range hours {
-		for first := range 4 { // the number of clocks that are known at an attempt
-			for second := range 4 {
-				for third := range 4 {
-					ticketsInOrder(t, ahead, first, second, third)
-				}
-			}
-		}
-	}
-}
-
 // bareNode is a node that is only distinct from others.
 type bareNode struct {
 	Node
 	number int
-}
-
-func ticketsInOrder(t *testing.T, ahead []int, known ...int) {
-	c := NewClient("test")
-	defer c.Close()
-	l := lockOf(c, "", "x")
-	l.nodes = []Node{bareNode{number: 1}, bareNode{number: 2}, bareNode{number: 3}}
-	q := c.localQueueOf(l)
-	var calls []*call
-	for range 2 {
-		tn := &turn{queue: q, ticket: c.nextTicket(), come: make(chan struct{}), admitted: true}
-		tn.place = q.turns.PushBack(tn)
-		calls = append(calls, l.newCall(&l.lock, tn.ticket, tn, nil))
-	}
-	learn := func(n int) {
-		clear(c.ahead)
-		for i := range n {
-			c.ahead[l.nodes[i]] = time.Duration(ahead[i]) * time.Hour
-		}
-		c.clockReadAt = c.ownTime(c.time())
-		if n > 0 {
-			c.correction = wire.Correction(c.correction, slices.Collect(maps.Values(c.ahead)))
-		}
-	}
-	ask := func(k *call, attempt int32) {
-		k.setTicket(attempt)
-		if !k.unsure {
-			k.settle(k.ticket)
-		}
-	}
-	learn(known[0])
-	ask(calls[0], 1)
-	learn(known[1])
-	ask(calls[1], 1)
-	if calls[0].unsure && !calls[1].unsure {
-		t.Errorf("clocks %v hours ahead, %v known: a sure ticket behind an unsure one", ahead, known)
-	}
-	learn(known[2])
-	ask(calls[1], 2)
-	ask(calls[0], 2)
-	if a, b := calls[0], calls[1]; !a.unsure && !b.unsure && a.ticket >= b.ticket {
-		t.Errorf("clocks %v hours ahead, %v known: the ticket of the first call is %d µs above that of the second", ahead, known, a.ticket-b.ticket)
-	}
 }
 
 // One node of three has replaced the ticket of a first attempt by its own clock. The waiter may be

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
@@ -114,7 +115,7 @@ func (t *tier) idle(c *call, n int, after time.Duration) bool {
 		}
 		if tr.last >= c.first { // it repeats its pending releases
 			last = max(last, tr.last)
-			after = max(after, t.slack()+refresh+time.Duration(float64(retryTimeout+maxRetry+confirmAfter)*1.3))
+			after = max(after, t.slack()+refresh+time.Duration(float64(engine.RetryTimeout+engine.MaxRetry+engine.ConfirmAfter)*1.3))
 		}
 	}
 	return now-last > after

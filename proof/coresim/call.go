@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
@@ -48,29 +49,29 @@ func (l *lock) has(name int) bool       { return l.names[0] == name || l.names[l
 
 // call is the shell of one machine.
 type call struct {
-	process  *process
-	worker   *worker
-	number   int
-	lock     *lock
-	tries    bool
-	caller   wire.Caller
-	entry    wire.Entry // with the ticket that was sent last
-	accepted int        // as in package quorum
-	replaced int        // likewise
-	machine  *core.Machine
-	outcome  core.Outcome
-	reason   core.Reason
-	armed    time.Duration
-	calls    []core.Call // to be sent
-	lost     bool        // report it in flush
-	freed    bool        // report in flush that the release is decided
-	decided  bool        // report it in flush
-	busy     bool
-	holds    bool
-	over     bool          // Unlock has begun
-	kept     time.Duration // the nodes keep the lock until then, after the hold's end
-	waits    []extension
-	loss     core.Reason
+	process    *process
+	worker     *worker
+	number     int
+	lock       *lock
+	tries      bool
+	caller     wire.Caller
+	entry      wire.Entry            // with the ticket that was sent last
+	turn       *engine.Turn[*worker] // in the local queue; nil for TryLock and Attach
+	acceptance engine.Acceptance
+	machine    *core.Machine
+	outcome    core.Outcome
+	reason     core.Reason
+	armed      time.Duration
+	calls      []core.Call // to be sent
+	lost       bool        // report it in flush
+	freed      bool        // report in flush that the release is decided
+	decided    bool        // report it in flush
+	busy       bool
+	holds      bool
+	over       bool          // Unlock has begun
+	kept       time.Duration // the nodes keep the lock until then, after the hold's end
+	waits      []extension
+	loss       core.Reason
 	// The last renewal found no quorum. Renewals too late to extend anything do not count.
 	behind   bool
 	extended time.Duration  // how long the hold was valid at that renewal
@@ -91,6 +92,7 @@ func (t *tier) newCall(k *worker, l *lock, tries bool, ticket int64) *call {
 	c.caller = wire.Caller{Waiter: quorumlock.Owner(k.process.id + ":" + itoa(c.number)), Ticket: ticket}
 	config := &l.try
 	if !tries {
+		c.turn = k.turn
 		c.caller.Secret = "s" + itoa(c.number)
 		config = &l.lock
 	}
@@ -101,11 +103,8 @@ func (t *tier) newCall(k *worker, l *lock, tries bool, ticket int64) *call {
 }
 
 func (c *call) trip(cell int) time.Duration {
-	trip := c.process.trips[c.process.tier.nodeOf(cell)]
-	if trip < 0 {
-		return c.process.tier.plan.NodeTimeout / 24
-	}
-	return trip
+	t := c.process.tier
+	return c.process.health[t.nodeOf(cell)].Trip(t.plan.NodeTimeout / 24)
 }
 
 func (c *call) start() {
@@ -209,6 +208,9 @@ func (c *call) send(calls []core.Call) {
 		p.tier.timely(c)
 	}
 	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.entry.Ticket, Unsure: c.entry.Unsure, TTL: c.machine.Life(), Callers: 1}
+	if c.turn != nil {
+		entry.Callers = c.turn.Callers()
+	}
 	var hints [len(names)]uint64
 	for node := range p.tier.plan.Nodes {
 		var batches [fleet.Lanes]*batch
@@ -266,16 +268,12 @@ func (c *call) recall(node int, b *batch) bool {
 	if !b.endsAll(a) || !l.recall(a) {
 		return false
 	}
-	attempt, release := core.Reply{Err: errUnsent, Unsent: true}, core.Reply{}
-	if p.trips[node] < 0 || p.fails[node] {
-		release = attempt
-	}
 	p.tier.recalled(c, node)
-	for j := range a.items {
-		c.apply(core.Event{Kind: core.Replied, Call: a.items[j].k, Reply: attempt})
-	}
-	for j := range b.items {
-		c.apply(core.Event{Kind: core.Replied, Call: b.items[j].k, Reply: release})
+	answers := p.health[node].Answers()
+	for _, items := range [][]item{a.items, b.items} {
+		for j := range items {
+			c.apply(core.Event{Kind: core.Replied, Call: items[j].k, Reply: engine.Recalled(items[j].k.Do, answers)})
+		}
 	}
 	return true
 }
@@ -308,12 +306,8 @@ func (c *call) answered(b *batch) {
 	// After all replies, because a later one may make a release unnecessary.
 	for i := range b.items {
 		k, err := &b.items[i].k, b.items[i].reply.Err
-		if err != nil && !isDown(err) {
-			continue
-		}
-		if again, times := c.machine.Retry(*k, err != nil); times > 0 {
-			it := item{call: c, k: again, script: c.script(&again, nil, 0), twice: times > 1 || err == nil}
-			p.retries[p.tier.nodeOf(int(k.Cell))].add(it, err == nil)
+		if again, twice, is := engine.Pending(c.machine, k, err, err != nil && isDown(err)); is {
+			p.retries[p.tier.nodeOf(int(k.Cell))].add(item{call: c, k: again, script: c.script(&again, nil, 0)}, twice, err == nil)
 		}
 	}
 	c.flush()

@@ -26,9 +26,9 @@ func (c *cost) add(out *Outcome) {
 const firstSeeds = 4000
 
 var firstCost = [...]cost{
-	calm:    {3959, 586, 7690, 66202, 1047247785795},
-	bounded: {9974, 874, 22889, 246916, 4009120377360},
-	beyond:  {3699, 337, 8206, 87051, 1393732396006},
+	calm:    {3959, 586, 7690, 66202, 1047252580466},
+	bounded: {9966, 866, 22802, 245298, 3991164349354},
+	beyond:  {3695, 334, 8222, 86720, 1400650737078},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.

@@ -58,10 +58,8 @@ type item struct {
 	call    *call
 	k       core.Call
 	script  wire.Call
-	entry   wire.Entry    // of the script
-	again   time.Duration // the next turn of a release confirmed once; 0 for others
-	retried bool          // a pending release
-	twice   bool          // the node has to confirm it twice
+	entry   wire.Entry // of the script
+	retried bool       // a pending release
 	got     bool
 	reply   wire.Reply
 }
@@ -299,7 +297,7 @@ func (p *process) answered(node int, b *batch) {
 		if err := b.items[i].reply.Err; err != nil && isDown(err) {
 			p.tier.trouble(p.number, node)
 			if !retried {
-				p.fails[node], p.trips[node] = true, max(p.trips[node], 0)
+				p.health[node].Failed(p.now.Mono)
 			}
 			return
 		}
@@ -308,12 +306,7 @@ func (p *process) answered(node int, b *batch) {
 		return
 	}
 	p.readClock(node, b)
-	took := p.now.Mono - b.sent
-	s := max(p.trips[node], 0)
-	if s += (took - s) / 4; s < took/4 {
-		s = took
-	}
-	p.trips[node], p.fails[node] = s, false
+	p.health[node].Answered(p.now.Mono-b.sent, p.now.Mono)
 	p.retries[node].retryNow()
 }
 

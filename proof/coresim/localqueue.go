@@ -1,52 +1,38 @@
 package coresim
 
-import "slices"
+import "github.com/quorumlock/quorumlock/internal/quorum/engine"
 
-// maxAdmitted is the number of callers that one process sends to the nodes, as in package quorum.
-const maxAdmitted = 3
-
-// localQueue holds the callers of one process that wait for one lock, in the order of their calls.
-// As in package quorum, only the first few go to the nodes.
-type localQueue []*worker
-
-// localQueueOf returns the local queue of a worker's lock, the same one with and without renewal.
-// It returns nil for a TryLock, and for calls that share the whole lock: they do not wait for each
-// other.
-func (k *worker) localQueueOf() *localQueue {
+// localQueue returns the local queue of a worker's lock, the same one with and without renewal.
+func (k *worker) localQueue() *engine.LocalQueue[*worker] {
 	s := k.step
-	if s.Try || s.Read == s.Names+1 {
-		return nil
-	}
-	return &k.process.queues[4*s.Names+s.Read]
+	q := &k.process.queues[4*s.Names+s.Read]
+	q.Shared = s.Read == s.Names+1
+	return q
 }
 
-// enqueue makes the worker wait until the queue admits it.
+// enqueue makes the worker wait until the local queue admits it. A TryLock does not wait.
 func (k *worker) enqueue() {
-	q := k.localQueueOf()
-	if q == nil {
+	if k.step.Try {
 		k.try()
 		return
 	}
-	*q = append(*q, k)
-	q.admit()
+	q := k.localQueue()
+	k.turn = &engine.Turn[*worker]{Caller: k, Ticket: k.ticket}
+	q.Push(k.turn)
+	admit(q)
 }
 
-// dequeue takes a worker out of its local queue, admitted or not, and admits the next.
+// dequeue takes a worker out of its local queue, admitted or not.
 func (k *worker) dequeue() {
-	if q := k.localQueueOf(); q != nil {
-		*q = slices.DeleteFunc(*q, func(o *worker) bool { return o == k })
-		q.admit()
+	if k.turn != nil {
+		k.turn.Leave()
+		k.turn = nil
+		admit(k.localQueue())
 	}
 }
 
-func (q *localQueue) admit() {
-	for i := 0; i < min(len(*q), maxAdmitted); i++ {
-		k := (*q)[i]
-		if k.call == nil {
-			k.try()
-		}
-		if k.sent == 0 {
-			return
-		}
+func admit(q *engine.LocalQueue[*worker]) {
+	for t := q.Admit(); t != nil; t = q.Admit() {
+		t.Caller.try()
 	}
 }

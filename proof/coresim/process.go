@@ -2,11 +2,11 @@ package coresim
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
@@ -14,39 +14,28 @@ import (
 // process is a client of the fleet: the shell of its machines, without a goroutine. Where package
 // quorum has timers, connections and subscriptions, it has events.
 type process struct {
-	tier    *tier
-	number  int
-	id      string // the client in its owners
-	channel string
-	workers []*worker
-	live    []*call // calls that wait or hold
-	ticket  int64
-	clock   nodeClocks
-	queues  [12]localQueue // of each lock
-	lanes   []lane         // of node n: n*fleet.Lanes + lane
-	retries []retries      // by node
-	// The average round trip to each node; 0 if all failed, negative if there was none.
-	trips []time.Duration
-	// By node: the last call failed. Pending releases do not count.
-	fails   []bool
-	seen    [2]seen   // by name
-	listens []bool    // by node
-	clocks  bool      // the clocks are compared
-	seenAt  core.Time // when they were compared last
-	timers  []timer   // a heap
-	last    uint64    // number of a timer
-	asked   time.Duration
-	now     core.Time
-	to      *fleet.Effects
-	dead    bool // it has died
-	closed  bool
-}
-
-// seen is the highest token that a process has seen of a lock.
-type seen struct {
-	token  uint64
-	at     time.Duration
-	hinted uint64 // the last hint
+	tier     *tier
+	number   int
+	id       string // the client in its owners
+	channel  string
+	workers  []*worker
+	live     []*call // calls that wait or hold
+	clocks   engine.Clocks[int]
+	queues   [12]engine.LocalQueue[*worker] // of each lock
+	lanes    []lane                         // of node n: n*fleet.Lanes + lane
+	retries  []retries                      // by node
+	health   []engine.Health                // by node
+	hints    [2]engine.Hints                // by name
+	listens  []bool                         // by node
+	compares bool                           // the clocks are compared
+	seenAt   core.Time                      // when they were compared last
+	timers   []timer                        // a heap
+	last     uint64                         // number of a timer
+	asked    time.Duration
+	now      core.Time
+	to       *fleet.Effects
+	dead     bool // it has died
+	closed   bool
 }
 
 type timer struct {
@@ -65,16 +54,15 @@ func (do something) ring(time.Duration) { do() }
 
 func (t *tier) newProcess(i int) *process {
 	p := &process{tier: t, number: i, id: "p" + strconv.Itoa(i+1), live: make([]*call, 0, 4)}
-	p.channel, p.clock.ahead = wire.WakeChannel(p.id), make(map[int]time.Duration)
+	p.channel = wire.WakeChannel(p.id)
 	p.lanes = make([]lane, t.plan.Nodes*fleet.Lanes)
 	for j := range p.lanes {
 		p.lanes[j] = lane{process: p, node: j / fleet.Lanes, number: j % fleet.Lanes}
 	}
 	p.retries = make([]retries, t.plan.Nodes)
-	p.trips, p.fails = make([]time.Duration, t.plan.Nodes), make([]bool, t.plan.Nodes)
-	for j := range p.trips {
-		p.trips[j] = -1
-		p.retries[j] = retries{process: p, node: j, pause: firstTry}
+	p.health = make([]engine.Health, t.plan.Nodes)
+	for j := range p.retries {
+		p.retries[j] = retries{process: p, node: j}
 	}
 	p.listens = make([]bool, t.plan.Nodes)
 	return p
@@ -172,25 +160,12 @@ func (p *process) pop() timer {
 	return first
 }
 
-// hint returns the hint of a token, as quorum.Lock does.
+// hint returns the hint of a token.
 func (p *process) hint(name int) uint64 {
-	clock := uint64(max(p.tier.world.Clock(p.number).Wall, 0))
-	s := &p.seen[name]
-	if s.token > 0 {
-		clock = max(clock, s.token+1+uint64(max((p.now.Mono-s.at).Microseconds(), 0)))
-	}
-	if clock <= s.hinted && s.hinted-clock < 1000 {
-		clock = s.hinted + 1
-	}
-	s.hinted = clock
-	return clock
+	return p.hints[name].Next(int64(p.tier.world.Clock(p.number).Wall), p.now.Mono)
 }
 
-func (p *process) saw(name int, token uint64) {
-	if s := &p.seen[name]; token > s.token {
-		s.token, s.at = token, p.now.Mono
-	}
-}
+func (p *process) saw(name int, token uint64) { p.hints[name].Saw(token, p.now.Mono) }
 
 func (p *process) forget(c *call) {
 	for i, other := range p.live {
@@ -216,13 +191,10 @@ func (p *process) ended(o quorumlock.Owner) bool {
 	return c != nil && c.process == p && !p.lives(c) && p.now.Mono >= c.kept
 }
 
-// clockCheck is how often the clocks are compared while something is held.
-const clockCheck = time.Second
-
 // compare has every hold look at its deadline when the clocks have gone apart.
 func (p *process) compare() {
-	p.after(clockCheck, func() {
-		stepped := p.now.Boot-p.seenAt.Boot-(p.now.Mono-p.seenAt.Mono) > clockCheck/10
+	p.after(engine.ClockCheck, func() {
+		stepped := engine.Suspended(p.seenAt, p.now)
 		p.seenAt = p.now
 		held := false
 		for _, c := range append([]*call(nil), p.live...) {
@@ -231,7 +203,7 @@ func (p *process) compare() {
 				c.step(core.Event{Kind: core.Tick})
 			}
 		}
-		if p.clocks = held; held {
+		if p.compares = held; held {
 			p.compare()
 		}
 	})
@@ -249,30 +221,28 @@ func (p *process) heard(node int, message string) {
 	if p.closed {
 		return
 	}
-	what, rest, _ := strings.Cut(message, " ")
-	if what == "handoff" {
-		h, ok := wire.ParseHandoff(rest)
-		if !ok {
-			return
-		}
-		c := p.waiter(string(h.Waiter))
-		if c == nil || h.Cell < 0 || h.Cell >= c.lock.Cells() || p.tier.serverOf(h.Cell) != node || c.lock.NameOf(h.Cell) != h.Lock || !h.ProvenBy(c.caller.Secret) {
-			return
-		}
-		p.saw(c.lock.nameNumber(h.Cell), h.Token)
-		c.step(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token})
+	m, ok := engine.ParseMessage(message)
+	c := p.waiter(string(m.Waiter))
+	if !ok || c == nil { // it has its lock already, or has gone
 		return
 	}
-	id, name, _ := strings.Cut(rest, " ")
-	c := p.waiter(id)
-	switch {
-	case c == nil: // it has its lock already, or has gone
-	case what == "turn":
-		c.worker.called()
-		c.notify(func(cell int) bool { return p.tier.serverOf(cell) == node && c.lock.NameOf(cell) == name })
-	case what == "next":
-		c.step(core.Event{Kind: core.Next})
+	for cell := range c.lock.Cells() { // two addresses may lead to the node
+		if p.tier.serverOf(cell) != node || c.lock.NameOf(cell) != m.Lock {
+			continue
+		}
+		e, ok := m.Event(cell, c.caller.Secret)
+		if !ok {
+			continue
+		}
+		switch e.Kind {
+		case core.Handoff:
+			p.saw(c.lock.nameNumber(cell), e.Token)
+		case core.Turn:
+			c.worker.called()
+		}
+		c.apply(e)
 	}
+	c.flush()
 }
 
 // waiter returns the call that waits or holds under this name.

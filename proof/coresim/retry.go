@@ -1,61 +1,39 @@
 package coresim
 
 import (
-	"slices"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
-// The pauses of retry.go in package quorum.
-const (
-	firstTry     = 50 * time.Millisecond
-	maxRetry     = 500 * time.Millisecond
-	retryTimeout = time.Second
-	confirmAfter = 500 * time.Millisecond
-)
-
-// retries are the pending releases of a process at a node, as in retry.go of package quorum.
+// retries are the pending releases of a process at a node.
 type retries struct {
-	process     *process
-	node        int
-	unconfirmed []item
-	confirmed   []item // once, in the order of their next turns
-	pause       time.Duration
-	next        time.Duration // when the timer fires; 0 if it is not set
-	busy        bool
+	engine.Retries[item]
+	process *process
+	node    int
+	timer   time.Duration // when it fires; 0 if it is not set
+	due     []engine.PendingRelease[item]
 }
 
-func (r *retries) add(it item, confirmed bool) {
-	p := r.process
-	if p.closed {
+func (r *retries) add(it item, twice, confirmed bool) {
+	if r.process.closed {
 		return
 	}
-	it.retried, it.got, it.again = true, false, 0
-	if confirmed {
-		it.again = p.now.Mono + confirmAfter
-		r.confirmed = append(r.confirmed, it)
-	} else {
-		r.unconfirmed = append(r.unconfirmed, it)
-	}
-	if !r.busy {
-		r.schedule()
-	}
+	it.retried = true
+	r.Add(it, twice, confirmed, r.process.now.Mono)
+	r.schedule()
 }
 
 // schedule sets the timer for the next try.
 func (r *retries) schedule() {
-	p, at := r.process, time.Duration(0)
-	if len(r.confirmed) > 0 {
-		at = r.confirmed[0].again
-	}
-	if soon := p.now.Mono + r.pause; len(r.unconfirmed) > 0 && (at == 0 || soon < at) {
-		at = soon
-	}
-	if r.next != 0 && at >= r.next {
+	p := r.process
+	at, set := r.Schedule(p.now.Mono)
+	if !set {
 		return
 	}
-	r.next = at
+	r.timer = at
 	p.at(at, something(func() {
-		if r.next == at {
+		if r.timer == at {
 			r.retry()
 		}
 	}))
@@ -63,28 +41,26 @@ func (r *retries) schedule() {
 
 // retryNow sends the unconfirmed ones at once, since the node has just answered.
 func (r *retries) retryNow() {
-	if !r.busy && len(r.unconfirmed) > 0 {
+	if r.Unconfirmed() > 0 {
 		r.retry()
 	}
 }
 
 func (r *retries) retry() {
 	p := r.process
-	if r.busy || p.closed {
+	if r.Busy() || p.closed {
 		return
 	}
-	r.busy, r.next = true, 0
-	again := 0
-	for again < len(r.confirmed) && r.confirmed[again].again <= p.now.Mono {
-		again++
+	r.timer, r.due = 0, r.Due(p.now.Mono)
+	if len(r.due) == 0 {
+		r.schedule()
+		return
 	}
-	all := len(r.unconfirmed)
-	if r.pause > firstTry { // the node may still be away: one call probes it
-		all = min(all, 1)
+	b := &batch{items: make([]item, len(r.due))}
+	for i := range r.due {
+		b.items[i] = r.due[i].Release
 	}
-	b := &batch{items: slices.Concat(r.unconfirmed[:all], r.confirmed[:again])}
-	r.unconfirmed, r.confirmed = r.unconfirmed[all:], r.confirmed[again:]
-	p.lanes[r.node*2+1].send(b, retryTimeout, r)
+	p.lanes[r.node*2+1].send(b, engine.RetryTimeout, r)
 }
 
 // answered keeps releases that failed or need one more confirmation.
@@ -92,22 +68,15 @@ func (r *retries) answered(b *batch) {
 	if r.process.closed {
 		return
 	}
-	var failed []item
-	for _, it := range b.items {
-		switch it.got = false; {
-		case it.reply.Err != nil && isDown(it.reply.Err):
-			it.again = 0
-			failed = append(failed, it)
-		case it.reply.Err == nil && it.twice && it.again == 0:
-			it.again = r.process.now.Mono + confirmAfter
-			r.confirmed = append(r.confirmed, it)
+	outcomes := make([]engine.Outcome, len(b.items))
+	for i := range b.items {
+		switch err := b.items[i].reply.Err; {
+		case err == nil:
+			outcomes[i] = engine.Confirmed
+		case !isDown(err):
+			outcomes[i] = engine.Refused
 		}
 	}
-	r.busy, r.unconfirmed = false, append(r.unconfirmed, failed...)
-	if r.pause = min(2*r.pause, maxRetry); len(failed) == 0 {
-		r.pause = firstTry
-	}
-	if len(r.unconfirmed)+len(r.confirmed) > 0 {
-		r.schedule()
-	}
+	r.Done(r.due, outcomes, r.process.now.Mono)
+	r.schedule()
 }

@@ -1,28 +1,18 @@
 package coresim
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// nodeClocks is a process's knowledge of its nodes' clocks, as in quorum.Client.
-type nodeClocks struct {
-	ahead       map[int]time.Duration // by node
-	correction  time.Duration
-	clockReadAt int64
-}
-
-func (p *process) newTicket() int64 {
-	p.ticket = max(p.ticket+1, p.ownTime())
-	return p.ticket
-}
+func (p *process) newTicket() int64 { return p.clocks.NewTicket(p.ownTime()) }
 
 func (p *process) ownTime() int64 {
 	now, base := p.tier.world.Clock(p.number), p.tier.base[p.number]
@@ -35,97 +25,37 @@ func (p *process) ownTime() int64 {
 func (p *process) readClock(node int, b *batch) {
 	for i := range b.items {
 		if at, ok := b.items[i].reply.Clock(); ok {
-			if p.ownTime()-p.clock.clockReadAt > wire.FreshClock.Microseconds() {
-				clear(p.clock.ahead)
-			}
-			p.clock.clockReadAt = p.ownTime()
-			p.clock.ahead[node] = wire.Ahead(p.clock.correction, at.Sub(time.UnixMicro(p.ownTime())), time.Duration(p.ownTime()-b.asked)*time.Microsecond)
-			p.clock.correction = wire.Correction(p.clock.correction, slices.Collect(maps.Values(p.clock.ahead)))
+			p.clocks.Read(node, at, b.asked, p.ownTime())
 			return
 		}
 	}
 }
 
-// setTicket has the rules of its namesake in package quorum.
 func (c *call) setTicket() {
-	p, q := c.process, c.queue()
 	attempt, _ := c.machine.Attempt()
-	known := len(p.clock.ahead)
-	if p.ownTime()-p.clock.clockReadAt > wire.FreshClock.Microseconds() {
-		known = 0
-	}
-	var last, before int64
-	if q != nil {
-		last = c.worker.sent
-		if i := slices.Index(*q, c.worker); i > 0 {
-			before = (*q)[i-1].sent
-		}
-	}
-	few := attempt == 1 && before == 0 && 2*known < p.tier.plan.Nodes
-	c.entry.Ticket, c.entry.Unsure = c.caller.Ticket, last == 0 && (known == 0 || few)
-	switch {
-	case c.entry.Unsure:
-		return
-	case known == 0:
-		c.entry.Ticket = last
-		return
-	}
-	c.entry.Ticket = max(c.entry.Ticket+p.clock.correction.Microseconds(), before+1)
-	if last != 0 {
-		c.entry.Ticket = min(c.entry.Ticket, last)
-	}
+	known := c.process.clocks.Known(c.process.ownTime(), c.process.tier.plan.Nodes)
+	c.entry.Ticket, c.entry.Unsure = engine.TicketOf(c.turn, c.caller.Ticket, attempt, known)
 }
 
-// queue is the local queue in which the worker of the call waits, nil if there is none.
-func (c *call) queue() *localQueue {
-	if c.worker.call != c {
-		return nil
-	}
-	return c.worker.localQueueOf()
-}
-
-// settle has the rules of its namesake in package quorum.
 func (c *call) settle(ticket int64) {
-	q := c.queue()
-	switch {
-	case q == nil:
-	case c.worker.sent == 0:
-		c.worker.sent = ticket
-		q.admit()
-	default:
-		c.worker.sent = min(c.worker.sent, ticket)
+	if c.turn != nil && c.turn.Settle(ticket) {
+		admit(c.worker.localQueue())
 	}
 }
 
-// judged has the rules of its namesake in package quorum.
 func (c *call) judged(b *batch) {
 	for i := range b.items {
 		it := &b.items[i]
-		at, ok := it.reply.Clock()
-		switch {
-		case it.k.Do == core.Yield && it.entry.Unsure && it.reply.Err == nil:
-			c.apply(core.Event{Kind: core.Turn, Cell: it.k.Cell})
-		case !ok || !it.entry.Unsure || it.k.Attempt > 1:
-		case at.Sub(time.UnixMicro(it.entry.Ticket)).Abs() <= wire.SameClock:
-			if c.accepted++; c.accepted == c.lock.Cells() {
-				c.settle(it.entry.Ticket)
-			}
-			c.evenOut()
-		default:
-			c.replaced++
-			c.apply(core.Event{Kind: core.Turn, Cell: it.k.Cell})
-			c.evenOut()
+		v := c.acceptance.Judge(&it.k, &it.entry, &it.reply, c.lock.Cells())
+		if v.Settled {
+			c.settle(it.entry.Ticket)
 		}
-	}
-}
-
-// evenOut has the rules of its namesake in package quorum.
-func (c *call) evenOut() {
-	if c.replaced == 0 || c.accepted == 0 || c.replaced+c.accepted < c.lock.Cells() {
-		return
-	}
-	for cell := range c.lock.Cells() {
-		c.apply(core.Event{Kind: core.Turn, Cell: int32(cell)})
+		if v.Called {
+			c.apply(core.Event{Kind: core.Turn, Cell: it.k.Cell})
+		}
+		for cell := 0; v.CalledAtAll && cell < c.lock.Cells(); cell++ {
+			c.apply(core.Event{Kind: core.Turn, Cell: int32(cell)})
+		}
 	}
 }
 

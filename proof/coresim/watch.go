@@ -344,15 +344,14 @@ func (w *watch) returned(k *worker) {
 // call of the same process for the same lock may still wait. Readers are exempt, since they share
 // the lock.
 func (w *watch) inCallOrder(k *worker) {
-	q := k.localQueueOf()
-	if w.plan.Class != calm || q == nil {
+	if w.plan.Class != calm || k.turn == nil || k.localQueue().Shared {
 		return
 	}
 	for _, o := range w.calls {
 		if o == k {
 			return
 		}
-		if o.localQueueOf() == q {
+		if o.process == k.process && o.turn != nil && o.localQueue() == k.localQueue() {
 			w.violate(callOrder, "the call of w%d was granted past that of w%d", k.number+1, o.number+1)
 		}
 	}

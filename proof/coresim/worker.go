@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
 // worker is one caller of a process: it takes the steps of a plan, one after another.
@@ -17,14 +18,14 @@ type worker struct {
 	call     *call // that waits or holds
 	lock     *lock
 	ticket   int64
-	sent     int64         // the ticket sent to the nodes, as in package quorum
-	began    time.Duration // the call, by the monotonic clock
-	limit    time.Duration // of the call; 0 if there is none
-	id       int           // changes with each action, to void its timers
-	waits    bool          // the call has not been decided
-	gone     bool          // the caller has cancelled
-	unlocks  time.Duration // when Unlock began, by the monotonic clock
-	unlocked time.Duration // the same in true time
+	turn     *engine.Turn[*worker] // in the local queue
+	began    time.Duration         // the call, by the monotonic clock
+	limit    time.Duration         // of the call; 0 if there is none
+	id       int                   // changes with each action, to void its timers
+	waits    bool                  // the call has not been decided
+	gone     bool                  // the caller has cancelled
+	unlocks  time.Duration         // when Unlock began, by the monotonic clock
+	unlocked time.Duration         // the same in true time
 	hold     *hold
 	ended    bool
 	got      int   // holds
@@ -60,7 +61,7 @@ func (k *worker) next() {
 func (k *worker) begin() {
 	s, p := k.step, k.process
 	k.id++
-	k.lock, k.ticket, k.sent = p.tier.lockOf(s), p.newTicket(), 0
+	k.lock, k.ticket = p.tier.lockOf(s), p.newTicket()
 	k.began, k.waits, k.gone = p.now.Mono, true, false
 	k.limit = s.Limit
 	if s.Cancel > 0 && (k.limit == 0 || s.Cancel < k.limit) {
@@ -150,8 +151,8 @@ func (k *worker) acquired(c *call) {
 	t.inTime(k, "Lock", p.now.Mono-k.began)
 	k.id++
 	c.holds = true
-	if !p.clocks {
-		p.clocks, p.seenAt = true, p.now
+	if !p.compares {
+		p.compares, p.seenAt = true, p.now
 		p.compare()
 	}
 	k.got++

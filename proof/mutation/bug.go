@@ -152,6 +152,9 @@ func nameOf(d *ast.FuncDecl) string {
 	if p, ok := of.(*ast.StarExpr); ok {
 		of = p.X
 	}
+	if g, ok := of.(*ast.IndexExpr); ok { // of a generic type
+		of = g.X
+	}
 	return fmt.Sprint(of) + "." + d.Name.Name
 }
 

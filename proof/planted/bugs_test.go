@@ -48,7 +48,7 @@ var bugs = []mutation.Bug{
 	bug("a straggler is left alone", "internal/core Machine.straggled", "c.leftover = c.leftover || lost", "_ = c; return", wire(400), core(4000)),
 	bug("one confirmation of a release is enough", "internal/core Machine.Retry", "c.unsure", "false", core(8000)),
 	bug("a release that failed is not sent again", "internal/core Do.IsRelease", "d == Release", "false", core(8000)),
-	bug("a pending release is dropped one TTL after the failure", "internal/quorum Client.retry", "again := 0", "again := 0; r.unconfirmed = slices.DeleteFunc(r.unconfirmed, func(p pendingRelease) bool { return !p.until.After(now) })", wire(4000)),
+	bug("a pending release is given up when its node stays away", "internal/quorum/engine Retries.Done", "outcomes[i] == NotServed", "outcomes[i] == NotServed && r.pause < MaxRetry", core(20000)),
 	bug("a waiter's later attempt is recalled", "internal/wire Call.IsFirst", "strings.HasSuffix(c.args[0].text, \".1\")", "c.count > 0", wire(9000)),
 	bug("an attempt for two locks is recalled by the release of one", "internal/transport lane.recall", "slices.EqualFunc(a.cmds, t.cmds, sameKey)", "slices.EqualFunc(a.cmds[:1], t.cmds[:1], sameKey)", tests("node", "TestAnUnsentAttempt")),
 	bug("Unlock of an inner lease releases the lock", "internal/quorum call.endLease", "len(c.hold.leases) == 0", "true", wire(400)),
@@ -82,11 +82,11 @@ var bugs = []mutation.Bug{
 	bug("a dead waiter at the head of the queue is never dropped", "scripts/queue.lua", "deadline(stored[1]) > now then", "deadline(stored[1]) > 0 then", wire(400)),
 	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200), core(4000)),
 	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000)),
-	bug("a handoff is believed without proof", "internal/quorum Client.heard", "!h.ProvenBy(w.caller.Secret)", "false", wire(4000)),
+	bug("a handoff is believed without proof", "internal/quorum/engine Message.Event", "m.handoff.ProvenBy(secret)", "true", core(4000)),
 	bug("a waiter that yields takes a new ticket", "internal/quorum call.entry", "ticket, unsure := c.ticket, c.unsure", "ticket, unsure := c.lock.client.ownTime(c.lock.client.time()), c.unsure", wire(400)),
-	bug("a sure ticket stands behind an unsure one", "internal/quorum call.setTicket", "few = prev.Value.(*turn).sent == 0", "", tests("internal/quorum", "TicketsFollow")),
+	bug("a sure ticket stands behind an unsure one", "internal/quorum/engine TicketOf", "few = turn.prev.sent == 0", "", tests("internal/quorum/engine", "TicketsFollow")),
 	bug("a ticket is taken as it is", "scripts/join.lua", "if math.abs(ticket - now * 1000) > 1000000 then", "if false then", wire(400)),
-	bug("the local queue admits the newest caller first", "internal/quorum Client.enqueue", "t.place = t.queue.turns.PushBack(t)", "t.place = t.queue.turns.PushBack(t); for e := t.place.Prev(); e != nil && !e.Value.(*turn).open; e = t.place.Prev() { t.queue.turns.MoveBefore(t.place, e) }", wire(1000)),
+	bug("the local queue does not wait for the ticket of the caller before", "internal/quorum/engine LocalQueue.Admit", "t.sent == 0 && q.Slots <= 1", "false", core(40000)),
 
 	// Servers and connections.
 	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000)),

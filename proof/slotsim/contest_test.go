@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
@@ -27,11 +28,11 @@ type minority struct {
 func newCalm(seed uint64, c *calm) *sim {
 	s := newSim(seed, false)
 	s.calm, s.permits, s.quorum, s.lossy, s.ttl, s.limit = c, c.permits, 3, 0, 10*time.Second, 500*time.Millisecond
-	s.nodes = nil
+	s.nodes, s.health = nil, nil
 	for range 5 {
-		s.nodes = append(s.nodes, scriptmodel.New(epoch-1e9))
+		s.nodes, s.health = append(s.nodes, scriptmodel.New(epoch-1e9)), append(s.health, &engine.Health{})
 	}
-	s.down, s.trips, s.bests, s.queues = make([]time.Duration, 5), make([]time.Duration, 5), make([]time.Duration, 5), make([][]func() bool, 5)
+	s.down, s.queues = make([]time.Duration, 5), make([][]func() bool, 5)
 	for i := range c.silent {
 		s.down[4-i] = 1 << 60
 	}

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
@@ -37,11 +37,9 @@ type sim struct {
 	lossy   float64
 	calm    *calm // nil, except in contest
 	calls   map[quorumlock.Owner]*call
-	// Round trips to each node, by all callers: a moving average that starts at 0.
-	trips   []time.Duration
-	bests   []time.Duration // the shortest of them
-	scripts int             // run by the nodes
-	queues  [][]func() bool // of each node: the calls that it has yet to run, if scripts take time
+	health  []*engine.Health // of each node, by all callers
+	scripts int              // run by the nodes
+	queues  [][]func() bool  // of each node: the calls that it has yet to run, if scripts take time
 	holds   map[*call]bool
 	tokens  map[string]uint64 // of each mutex and slot, the highest
 	grants  int
@@ -128,9 +126,9 @@ func newSim(seed uint64, traces bool) *sim {
 		s.quorum += s.IntN(n - s.quorum + 1)
 	}
 	for range n {
-		s.nodes = append(s.nodes, scriptmodel.New(epoch-1e9))
+		s.nodes, s.health = append(s.nodes, scriptmodel.New(epoch-1e9)), append(s.health, &engine.Health{})
 	}
-	s.down, s.trips, s.bests = make([]time.Duration, n), make([]time.Duration, n), make([]time.Duration, n)
+	s.down = make([]time.Duration, n)
 	s.permits = pick(s, 1, 2, 2, 3, 3, 5, 8, 20)
 	s.limit = 50 * time.Millisecond
 	s.ttl = pick(s, 300*time.Millisecond, time.Second, 3*time.Second)
@@ -328,7 +326,7 @@ func (w *worker) newCall() *call {
 	if c.tries = config.Tries; !c.tries {
 		c.caller.Secret = fmt.Sprint("s", c.number)
 	}
-	c.machine = core.New(config, func(cell int) time.Duration { return w.trips[cell%n] }, w.Uint64())
+	c.machine = core.New(config, func(cell int) time.Duration { return w.health[cell%n].Trip(0) }, w.Uint64())
 	w.calls[c.caller.Waiter] = c
 	return c
 }
@@ -337,7 +335,7 @@ func (c *call) start() {
 	wait := time.Duration(0)
 	if c.gives > 0 {
 		wait = c.between(0, c.gives)
-		if !c.pace.Admits(c.now, wait, c.nearest(c.trips), c.nearest(c.bests)) {
+		if trip, best := engine.Nearest(c.health); !c.pace.Admits(c.now, wait, trip, best) {
 			c.after(wait, c.next)
 			return
 		}
@@ -394,11 +392,6 @@ func (c *call) step(e core.Event) {
 	case lost != core.NoReason:
 		c.unlock()
 	}
-}
-
-// nearest is a round trip to the nearest majority of the nodes, of these round trips.
-func (s *sim) nearest(trips []time.Duration) time.Duration {
-	return slices.Sorted(slices.Values(trips))[len(trips)/2]
 }
 
 // acquired checks the invariants of a new hold.
@@ -494,14 +487,11 @@ func (c *call) sendAgain(k core.Call, until time.Duration) {
 		}
 		answered = true
 		if reply.Err == nil {
-			if c.bests[node] == 0 || c.now-sent < c.bests[node] {
-				c.bests[node] = c.now - sent
-			}
-			c.trips[node] += (c.now - sent - c.trips[node]) / 4
+			c.health[node].Answered(c.now-sent, c.now)
 		}
 		r := c.caller.Read(&k, reply, ended)
 		c.step(core.Event{Kind: core.Replied, Call: k, Reply: r})
-		if again, times := c.machine.Retry(k, r.Err != nil); times > 0 && c.now < until {
+		if again, _, is := engine.Pending(c.machine, &k, r.Err, true); is && c.now < until {
 			c.after(50*time.Millisecond, func() {
 				if !c.dead {
 					c.sendAgain(again, until)
@@ -556,11 +546,7 @@ func (c *call) recalls(k *core.Call) bool {
 
 // recalled takes the answer to a call that was not sent.
 func (c *call) recalled(k core.Call) {
-	reply := core.Reply{}
-	if k.Do == core.Acquire {
-		reply = core.Reply{Err: wire.ErrRecalled, Unsent: true}
-	}
-	c.step(core.Event{Kind: core.Replied, Call: k, Reply: reply})
+	c.step(core.Event{Kind: core.Replied, Call: k, Reply: engine.Recalled(k.Do, true)})
 }
 
 // serve runs a call when its node has run those before it.
@@ -594,34 +580,15 @@ func (s *sim) tell(node int, m scriptmodel.Message) {
 	if s.chance(s.lossy) {
 		return
 	}
-	what, rest, _ := strings.Cut(m.Text, " ")
-	waiter, _, _ := strings.Cut(rest, " ")
-	c := s.calls[quorumlock.Owner(waiter)]
-	if c == nil {
+	said, ok := engine.ParseMessage(m.Text) // others are for Redisson
+	c := s.calls[said.Waiter]
+	if !ok || c == nil {
 		return
 	}
-	lock := m.Text[strings.LastIndexByte(m.Text, ' ')+1:]
-	e := core.Event{Cell: int32(slices.IndexFunc(c.members, func(m member) bool { return m.name == lock })*len(s.nodes) + node)}
-	switch what {
-	case "handoff":
-		h, ok := wire.ParseHandoff(rest)
-		if !ok || !h.ProvenBy(c.caller.Secret) {
-			s.violate("handoffs are proven", "%s", m.Text)
-		}
-		e.Kind, e.Cell, e.Attempt, e.Token, e.Slot = core.Handoff, int32(h.Cell), int32(h.Attempt), h.Token, int32(h.Slot)
-	case "turn":
-		e.Kind = core.Turn
-	case "slot":
-		e.Kind = core.TurnForSlot
-		_, of, _ := strings.Cut(rest, " ")
-		slot, _, _ := strings.Cut(of, " ")
-		n, err := strconv.Atoi(slot)
-		if err != nil {
-			s.violate("messages can be read", "%s", m.Text)
-		}
-		e.Slot = int32(n)
-	case "next":
-		e.Kind = core.Next
+	cell := slices.IndexFunc(c.members, func(m member) bool { return m.name == said.Lock })*len(s.nodes) + node
+	e, ok := said.Event(cell, c.caller.Secret)
+	if !ok {
+		s.violate("handoffs are proven", "%s", m.Text)
 	}
 	s.after(s.delay(node), func() { c.step(e) })
 }

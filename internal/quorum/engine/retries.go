@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+)
+
+// A failed release or leave may keep a key or an entry at its node, which then refuses a free lock.
+// So the call stays pending, and is repeated until the node has confirmed it, however long the node
+// is away. Running it twice is harmless: its owner is used once, and its waiter has gone.
+//
+// No TTL ends it. A frozen server runs its socket buffers when it thaws, and its grants then have a
+// full TTL. It reads the sockets in turn, 16 KB at a time. So a release on a new connection may run
+// before an acquire on an old one, even a reset one. If an earlier call of unknown outcome may
+// still run, the node confirms the release twice. The pause in between is longer than a server
+// takes to run a full pipeline.
+
+const (
+	maxPending = 1 << 14               // for one node; keys beyond this limit end with their TTL
+	firstTry   = 50 * time.Millisecond // the pause after a call has failed
+
+	MaxRetry     = 500 * time.Millisecond // the longest pause while the node is away
+	ConfirmAfter = 500 * time.Millisecond // the pause between the two confirmations
+	RetryTimeout = time.Second            // the time limit of a try
+)
+
+// Pending returns the release or leave that becomes pending after a call: because it has failed, or
+// because an earlier call may still run. down: it failed since the node does not serve. twice: the
+// node has to confirm it twice.
+func Pending(m *core.Machine, k *core.Call, err error, down bool) (again core.Call, twice, is bool) {
+	if err != nil && !down {
+		return core.Call{}, false, false
+	}
+	again, times := m.Retry(*k, err != nil)
+	return again, times > 1 || err == nil, times > 0
+}
+
+// Retries are the pending releases of one node. The zero value has none.
+type Retries[R any] struct {
+	unconfirmed []PendingRelease[R]
+	confirmed   []PendingRelease[R] // confirmed once, by again
+	next        time.Duration       // when the timer fires; 0 if it is not set
+	pause       time.Duration       // before the next try of unconfirmed; 0 unless the last has failed
+	busy        bool                // a try is under way
+}
+
+// PendingRelease is a release or leave that needs one or two more confirmations.
+type PendingRelease[R any] struct {
+	Release R
+	Twice   bool          // the node has to confirm it twice
+	again   time.Duration // the next try after the first confirmation; 0 before it
+}
+
+// Add adds a pending release. confirmed: the node has confirmed it once. Schedule follows.
+func (r *Retries[R]) Add(release R, twice, confirmed bool, now time.Duration) {
+	p := PendingRelease[R]{Release: release, Twice: twice}
+	switch {
+	case len(r.unconfirmed)+len(r.confirmed) >= maxPending:
+	case confirmed:
+		p.again = now + ConfirmAfter
+		r.confirmed = append(r.confirmed, p)
+	default:
+		r.unconfirmed = append(r.unconfirmed, p)
+	}
+}
+
+// Schedule returns when the next try is due. It returns false if the timer need not be set anew.
+func (r *Retries[R]) Schedule(now time.Duration) (at time.Duration, set bool) {
+	if r.busy || r.Empty() {
+		return 0, false
+	}
+	if len(r.confirmed) > 0 {
+		at = r.confirmed[0].again
+	}
+	if soon := now + max(r.pause, firstTry); len(r.unconfirmed) > 0 && (at == 0 || soon < at) {
+		at = soon
+	}
+	if r.next != 0 && at >= r.next {
+		return 0, false
+	}
+	r.next = at
+	return at, true
+}
+
+// Due begins a try, and returns its releases. It returns none while one is under way. Done follows.
+func (r *Retries[R]) Due(now time.Duration) (due []PendingRelease[R]) {
+	if r.busy {
+		return nil
+	}
+	again := 0
+	for again < len(r.confirmed) && r.confirmed[again].again <= now {
+		again++
+	}
+	all := len(r.unconfirmed)
+	if r.pause > firstTry { // the node may still be away: one call probes it
+		all = min(all, 1)
+	}
+	due = slices.Concat(r.unconfirmed[:all], r.confirmed[:again])
+	r.unconfirmed, r.confirmed = r.unconfirmed[all:], r.confirmed[again:]
+	r.next, r.busy = 0, len(due) > 0
+	return due
+}
+
+// Outcome is the outcome of a try of one release.
+type Outcome uint8
+
+const (
+	NotServed Outcome = iota // the node does not serve, or has not answered
+	Confirmed                // the node has run it
+	Refused                  // the node refuses it for good
+)
+
+// Done ends a try. It keeps the releases that failed, or need one more confirmation. Schedule
+// follows.
+func (r *Retries[R]) Done(due []PendingRelease[R], outcomes []Outcome, now time.Duration) {
+	failed := false
+	for i, p := range due {
+		switch {
+		case outcomes[i] == NotServed:
+			failed, p.again = true, 0
+			r.unconfirmed = append(r.unconfirmed, p)
+		case outcomes[i] == Confirmed && p.Twice && p.again == 0:
+			p.again = now + ConfirmAfter
+			r.confirmed = append(r.confirmed, p)
+		}
+	}
+	r.busy, r.pause = false, min(2*max(r.pause, firstTry), MaxRetry)
+	if !failed {
+		r.pause = 0
+	}
+}
+
+// Unconfirmed returns how many releases wait for a first confirmation, without those under way.
+func (r *Retries[R]) Unconfirmed() int { return len(r.unconfirmed) }
+
+// Busy reports whether a try is under way.
+func (r *Retries[R]) Busy() bool { return r.busy }
+
+// Empty reports whether no release waits for a try.
+func (r *Retries[R]) Empty() bool { return len(r.unconfirmed)+len(r.confirmed) == 0 }
+
+// Any reports whether is holds for a release that waits for a try.
+func (r *Retries[R]) Any(is func(R) bool) bool {
+	f := func(p PendingRelease[R]) bool { return is(p.Release) }
+	return slices.ContainsFunc(r.unconfirmed, f) || slices.ContainsFunc(r.confirmed, f)
+}
+
+// Drop drops the waiting releases for which is holds.
+func (r *Retries[R]) Drop(is func(R) bool) {
+	f := func(p PendingRelease[R]) bool { return is(p.Release) }
+	r.unconfirmed, r.confirmed = slices.DeleteFunc(r.unconfirmed, f), slices.DeleteFunc(r.confirmed, f)
+}

@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// TicketOf returns the ticket of the next attempt: the time of the call by the clocks of the nodes.
+// began is the ticket of the call. After a first attempt without a quorum, the client knows all
+// clocks that it can know. In a first attempt the ticket is unsure while the client knows less than
+// half of them. Where a clock is known, it is sure if and only if that of the call before it in the
+// local queue is: a node could replace the unsure one of the two, and so reverse their order. The
+// ticket of a Lock never rises, and lies between those of the calls before and after it. turn is nil
+// for calls that do not queue.
+func TicketOf[T any](turn *Turn[T], began int64, attempt int32, k Known) (ticket int64, unsure bool) {
+	var last, before, after int64
+	few := 2*k.Clocks < k.Nodes
+	if turn != nil {
+		last = turn.sent
+		before, after = turn.sentBeside()
+		if turn.prev != nil && !turn.queue.Shared {
+			few = turn.prev.sent == 0
+		}
+	}
+	switch {
+	case last == 0 && (k.Clocks == 0 || few && attempt == 1):
+		return began, true
+	case k.Clocks == 0: // the nodes have last
+		return last, false
+	}
+	ticket = max(began+k.Correction.Microseconds(), before+1)
+	if after != 0 {
+		ticket = min(ticket, after-1)
+	}
+	if last != 0 {
+		ticket = min(ticket, last)
+	}
+	return ticket, false
+}
+
+// Acceptance counts what the cells made of the unsure ticket of a first attempt.
+type Acceptance struct{ accepted, replaced int }
+
+// Verdict is what follows from a reply. Called and CalledAtAll count as the message of a node that
+// has called the waiter: the next attempt follows soon, with the same ticket at all nodes.
+type Verdict struct {
+	Settled     bool // all cells accepted the ticket
+	Called      bool // this one used its own clock instead
+	CalledAtAll bool // some did: the waiter may be first at these alone, where it keeps out others
+}
+
+// Judge judges the reply of a cell to a call that was sent with an entry. cells is their number.
+func (a *Acceptance) Judge(k *core.Call, e *wire.Entry, r *wire.Reply, cells int) (v Verdict) {
+	at, ok := r.Clock()
+	switch {
+	// The reply to a Yield has no clock.
+	case k.Do == core.Yield && e.Unsure && r.Err == nil:
+		v.Called = true
+		return v
+	case !ok || !e.Unsure || k.Attempt > 1:
+		return v
+	case at.Sub(time.UnixMicro(e.Ticket)).Abs() <= wire.SameClock:
+		a.accepted++
+		v.Settled = a.accepted == cells
+	default:
+		a.replaced++
+		v.Called = true
+	}
+	v.CalledAtAll = a.replaced > 0 && a.accepted > 0 && a.replaced+a.accepted >= cells
+	return v
+}
