@@ -16,12 +16,12 @@
 //	peers.go          Redisson's clients at the same locks: their releases, and their share
 //	firstmember.go    the member that a RedissonMultiLock releases first
 //	tickets.go        the tickets of calls, and the client's own time
-//	localqueue.go     the callers of this process, of which a few go to the nodes
+//	localqueue.go     the callers of this process, some of whom wait here
 //	pace.go           pauses of callers with little time, while nodes are busy
 //	client.go         the state that the locks of one client share: its identity, its clock, Close
 //	registry.go       the waiting and holding calls of a client, and their owners
-//	renewals.go       the renewals of a client's holds, grouped by node
-//	retry.go          pending releases: sent again until the node has confirmed them
+//	renewals.go       the renewals of a client's holds
+//	retry.go          pending releases
 //	health.go         which nodes are down; each change is logged once
 //
 // The mutexes are taken in this order. Package lockorder has the same order, and a test of the

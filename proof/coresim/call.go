@@ -212,21 +212,16 @@ func (c *call) send(calls []core.Call) {
 		entry.Callers = c.turn.Callers()
 	}
 	var hints [len(names)]uint64
+	c.renew(calls)
 	for node := range p.tier.plan.Nodes {
-		var batches [fleet.Lanes]*batch
+		var b *batch
 		for i := range calls {
 			k := &calls[i]
-			if p.tier.nodeOf(int(k.Cell)) != node {
+			if k.Do.Renews() || p.tier.nodeOf(int(k.Cell)) != node {
 				continue
 			}
-			lane := 0
-			if k.Do.Renews() {
-				lane = 1
-			}
-			b := batches[lane]
 			if b == nil {
-				b = p.tier.newBatch(c.lock.names)
-				batches[lane] = b
+				b = p.tier.newBatch(len(c.lock.names))
 			}
 			hint := &hints[c.lock.nameNumber(int(k.Cell))]
 			if *hint == 0 && k.Do == core.Acquire {
@@ -234,12 +229,9 @@ func (c *call) send(calls []core.Call) {
 			}
 			b.items = append(b.items, item{call: c, k: *k, script: c.script(k, &entry, *hint), entry: entry})
 		}
-		for lane := fleet.Lanes - 1; lane >= 0; lane-- {
-			b := batches[lane]
-			if b != nil && (lane > 0 || !c.recall(node, b)) {
-				c.list(b)
-				p.lanes[node*fleet.Lanes+lane].send(b, p.tier.plan.NodeTimeout, c)
-			}
+		if b != nil && !c.recall(node, b) {
+			c.list(b)
+			p.lanes[node*fleet.Lanes].send(b, p.tier.plan.NodeTimeout, c)
 		}
 	}
 	if asks && !entry.Unsure {
@@ -291,26 +283,33 @@ func (c *call) script(k *core.Call, entry *wire.Entry, hint uint64) wire.Call {
 
 // answered takes the replies of a node.
 func (c *call) answered(b *batch) {
-	p := c.process
 	c.asked = slices.DeleteFunc(c.asked, func(a *batch) bool { return a == b })
 	for i := range b.items {
-		it := &b.items[i]
-		k := &it.k
-		r := c.caller.Read(k, it.reply, p.ended)
-		if k.Do == core.Acquire && r.OK {
-			p.saw(c.lock.nameNumber(int(k.Cell)), r.Token)
-		}
-		c.apply(core.Event{Kind: core.Replied, Call: *k, Reply: r})
+		c.replied(&b.items[i])
 	}
 	c.judged(b)
 	// After all replies, because a later one may make a release unnecessary.
 	for i := range b.items {
-		k, err := &b.items[i].k, b.items[i].reply.Err
-		if again, twice, is := engine.Pending(c.machine, k, err, err != nil && isDown(err)); is {
-			p.retries[p.tier.nodeOf(int(k.Cell))].add(item{call: c, k: again, script: c.script(&again, nil, 0)}, twice, err == nil)
-		}
+		c.keepPending(&b.items[i])
 	}
 	c.flush()
+}
+
+// replied gives a reply to the machine.
+func (c *call) replied(it *item) {
+	p, k := c.process, &it.k
+	r := c.caller.Read(k, it.reply, p.ended)
+	if k.Do == core.Acquire && r.OK {
+		p.saw(c.lock.nameNumber(int(k.Cell)), r.Token)
+	}
+	c.apply(core.Event{Kind: core.Replied, Call: *k, Reply: r})
+}
+
+func (c *call) keepPending(it *item) {
+	err := it.reply.Err
+	if again, twice, is := engine.Pending(c.machine, &it.k, err, err != nil && isDown(err)); is {
+		c.process.retries[c.process.tier.nodeOf(int(it.k.Cell))].add(item{call: c, k: again, script: c.script(&again, nil, 0)}, twice, err == nil)
+	}
 }
 
 func (c *call) listen() {

@@ -26,9 +26,9 @@ func (c *cost) add(out *Outcome) {
 const firstSeeds = 4000
 
 var firstCost = [...]cost{
-	calm:    {3959, 586, 7690, 66202, 1047252580466},
-	bounded: {9966, 866, 22802, 245298, 3991164349354},
-	beyond:  {3695, 334, 8222, 86720, 1400650737078},
+	calm:    {3959, 586, 7690, 66202, 1047254454254},
+	bounded: {9969, 865, 22884, 245810, 4009695491791},
+	beyond:  {3694, 336, 8233, 86593, 1400835182268},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.

@@ -64,13 +64,15 @@ type item struct {
 	reply   wire.Reply
 }
 
-// newBatch returns a batch with room for one call per name.
-func (t *tier) newBatch(names []int) *batch {
-	c := t.room.chunk(len(names))
+// newBatch returns a batch with room for n calls.
+func (t *tier) newBatch(n int) *batch {
+	c := t.room.chunk(n)
 	b := &c.batches[c.used]
-	b.items = c.items[c.taken : c.taken : c.taken+len(names)]
 	c.used++
-	c.taken += len(names)
+	if n <= len(c.items) {
+		b.items = c.items[c.taken : c.taken : c.taken+n]
+		c.taken += n
+	}
 	return b
 }
 
@@ -92,7 +94,7 @@ var rooms = sync.Pool{New: func() any { return &room{chunks: []*chunk{new(chunk)
 
 // chunk returns one that has room for a batch of n items.
 func (m *room) chunk(n int) *chunk {
-	if c := m.chunks[m.last]; c.used < len(c.batches) && c.taken+n <= len(c.items) {
+	if c := m.chunks[m.last]; c.used < len(c.batches) && (c.taken+n <= len(c.items) || n > len(c.items)) {
 		return c
 	}
 	m.last++

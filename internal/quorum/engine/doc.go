@@ -7,6 +7,7 @@
 //	ticket.go     the ticket of an attempt, and what the nodes made of it
 //	hints.go      the least fencing token to ask for
 //	health.go     which nodes are down, and their round trips
+//	renewals.go   the renewals of a client's holds, grouped by node
 //	retries.go    pending releases: sent again until the node has confirmed them
 //	recall.go     first attempts that were never sent
 //	messages.go   the messages that wake waiters
