@@ -10,13 +10,13 @@
 //	go test ./proof/planted -run Planted -planted all -v -timeout 60m     builds every planted bug
 //
 // A process (process.go) is the shell of its machines, like package quorum, made of events. What a
-// client decides beside them (the local queue, tickets, hints, renewals by node, pending
-// releases, the health of nodes, messages) is package engine, in both. A process has workers (worker.go), calls (call.go)
-// and the lanes to the nodes (lane.go). A finished call recalls its first attempt where that is
-// still unsent, as in the shell; at nodes that refuse connections it does so less often. Calls are
-// encoded by package wire, as in the shell. The invariants (invariant.go) are checked at every
-// script (watch.go), at every grant, step and end of a call (hold.go), and now and then (audit.go).
-// The plans (plan.go) are like those of the wire tier.
+// client decides beside them (the local queue, tickets, hints, renewals by node, pending releases,
+// the health of nodes, messages) is package engine, in both. A process has workers (worker.go),
+// calls (call.go) and the lanes to the nodes (lane.go). A finished call recalls its first attempt
+// where that is still unsent, as in the shell; at nodes that refuse connections it does so less
+// often. Calls are encoded by package wire, as in the shell. The invariants (invariant.go) are
+// checked at every script (watch.go), at every grant, step and end of a call (hold.go), and now and
+// then (audit.go). The plans (plan.go) are like those of the wire tier.
 //
 // Package coresim has no re-entrancy and no named owners.
 package coresim
