@@ -115,16 +115,12 @@ type Client struct {
 	held       int              // number of calls in live that hold
 	idle       chan struct{}    // closed when live is empty and flight is 0; nil before Shutdown
 	live       map[uint64]*call // waiting and holding calls, by number
-	recent     []uint64         // ring of the last maxRecent numbers of ended calls
-	oldest     int              // index in recent of the next number to replace
-	// By number: until when the nodes keep the key that UnlockAfter or Detach has left.
-	kept map[uint64]time.Time
+	former     engine.Ended
 	// The locks with a caller that has given up since the last grant.
 	paces paces
 	// The latest hold at each first cell. Earlier ones follow by call.older.
 	holders map[Cell]*call
 	named   map[quorumlock.Owner]*named // owners of WithOwner that hold or wait
-	sweepAt int                         // length of kept at which ended entries are dropped
 	queues  map[Cell][]*localQueue      // local queues, by the first cell of their lock
 	clock   *time.Timer                 // compares the clocks while held > 0
 	seen    core.Time                   // the clocks at the last comparison
@@ -147,7 +143,6 @@ func NewClient(label string) *Client {
 		lost:     make(chan struct{}),
 		gone:     make(chan struct{}),
 		live:     make(map[uint64]*call),
-		kept:     make(map[uint64]time.Time),
 		holders:  make(map[Cell]*call),
 		named:    make(map[quorumlock.Owner]*named),
 		queues:   make(map[Cell][]*localQueue),

@@ -3,7 +3,7 @@ package quorum
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,10 +33,7 @@ func (c *Client) newNumber(order uint64) uint64 {
 	return (binary.LittleEndian.Uint64(b[:])^uint64(time.Now().UnixNano()))%numbers + numbers
 }
 
-const (
-	numbers   = 1 << 52 // the range of the random numbers, which have 16 digits
-	maxRecent = 4096
-)
+const numbers = 1 << 52 // the range of the random numbers, which have 16 digits
 
 // numberOf returns the number of the call that an owner of this client belongs to.
 func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
@@ -73,8 +70,8 @@ func (c *Client) ended(o quorumlock.Owner) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	over := c.live[n] == nil && !time.Now().Before(c.kept[n])
-	return over && (o == c.place || slices.Contains(c.recent, n))
+	over := c.live[n] == nil && !c.former.Keeps(n, c.time().Mono)
+	return over && (o == c.place || c.former.Has(n))
 }
 
 // isLive reports whether an owner belongs to a waiting or holding call of this client.
@@ -98,12 +95,8 @@ func (c *Client) nextTicket() int64 {
 func (c *Client) keeps(number uint64, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
-	if len(c.kept) >= c.sweepAt {
-		maps.DeleteFunc(c.kept, func(_ uint64, until time.Time) bool { return until.Before(now) })
-		c.sweepAt = 2*len(c.kept) + 64
-	}
-	c.kept[number] = now.Add(d)
+	now := c.time().Mono
+	c.former.Keep(number, now+min(d, math.MaxInt64-now), now)
 }
 
 // enlist adds a call to live: messages reach it from now on.
@@ -154,12 +147,7 @@ func (c *Client) forget(w *call) {
 		return
 	}
 	delete(c.live, w.number)
-	if len(c.recent) < maxRecent {
-		c.recent = append(c.recent, w.number)
-	} else {
-		c.recent[c.oldest] = w.number
-		c.oldest = (c.oldest + 1) % maxRecent
-	}
+	c.former.Add(w.number)
 	if w.holds {
 		c.held--
 		if c.held == 0 {

@@ -336,11 +336,18 @@ func (c *call) alive() bool {
 	return c.machine.Phase() == core.Holding && c.machine.Remaining(c.process.now) > 0
 }
 
+// keeps records that the nodes keep the lock for d.
+func (c *call) keeps(d time.Duration) {
+	now := c.process.now.Mono
+	c.kept = now + d
+	c.process.former.Keep(uint64(c.number), c.kept, now)
+}
+
 // release gives the lock back. worker.freed follows.
 func (c *call) release(keep time.Duration) {
 	c.over = true
 	if keep > 0 {
-		c.kept = c.process.now.Mono + keep
+		c.keeps(keep)
 	}
 	c.process.forget(c)
 	e := core.Event{Kind: core.Unlock, Keep: keep}

@@ -80,7 +80,8 @@ func (c *call) detach(d time.Duration) {
 	t.texts++
 	// Not the number of a call.
 	c.caller.Parked = quorumlock.Owner(fmt.Sprintf("%s:%010d.1", c.process.id, t.texts))
-	c.over, c.kept = true, c.process.now.Mono+d
+	c.over = true
+	c.keeps(d)
 	c.process.forget(c)
 	c.step(core.Event{Kind: core.Detach, Keep: d})
 }

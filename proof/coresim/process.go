@@ -20,6 +20,7 @@ type process struct {
 	channel  string
 	workers  []*worker
 	live     []*call // calls that wait or hold
+	former   engine.Ended
 	clocks   engine.Clocks[int]
 	queues   [12]engine.LocalQueue[*worker] // of each lock
 	lanes    []lane                         // of node n: n*fleet.Lanes + lane
@@ -172,6 +173,7 @@ func (p *process) saw(name int, token uint64) { p.hints[name].Saw(token, p.now.M
 func (p *process) forget(c *call) {
 	for i, other := range p.live {
 		if other == c {
+			p.former.Add(uint64(c.number))
 			p.live = append(p.live[:i], p.live[i+1:]...)
 			return
 		}
@@ -190,7 +192,11 @@ func (p *process) lives(c *call) bool {
 // ended reports whether an owner is one of this client's that neither holds nor is trying to.
 func (p *process) ended(o quorumlock.Owner) bool {
 	c := p.tier.callOf(string(o))
-	return c != nil && c.process == p && !p.lives(c) && p.now.Mono >= c.kept
+	if c == nil || c.process != p || p.lives(c) {
+		return false
+	}
+	number := uint64(c.number)
+	return p.former.Has(number) && !p.former.Keeps(number, p.now.Mono)
 }
 
 // compare has every hold look at its deadline when the clocks have gone apart.
