@@ -191,7 +191,6 @@ func (m *Machine) count(now Time) {
 		m.inherit(now)
 		return
 	}
-	m.compareSlots(slotGranted)
 	result := m.tallies().result(hasGranted, mayGrant)
 	switch {
 	case result == VoteWon:

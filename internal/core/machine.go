@@ -93,7 +93,9 @@ type Cell struct {
 	handedSlot int32 // valid if Handed > 0
 	vacant     int32 // a slot that was free there since the attempt began; valid if named
 	named      bool
-	apart      bool // granted or handed over another slot than most
+
+	apart       bool // granted or handed over another slot than most: see compareSlots
+	handedApart bool // handed over another slot than most; valid if Handed > 0
 
 	vote    Vote          // on the raise, or on the release
 	counted uint64        // the last token that it had counted when it confirmed the Park
@@ -111,15 +113,12 @@ type Machine struct {
 	phase Phase
 	Cells []Cell
 
-	tally      tally  // the facts of the cells: see tallies
-	current    int32  // the cell of the step: its facts may have changed; -1 if none
-	changed    int    // counts changes to the facts of other cells
-	counted    int    // the value of changed at the last count of all cells
-	steps      int    // counts the steps
-	compared   slotOf // the last comparison of slots: see compareSlots
-	comparedIn int    // the step of that comparison
-	comparedAt int    // the value of changed then
-	nextLook   int    // looksAgain: true once at most so many answers are missing
+	tally    tally  // the facts of the cells: see tallies
+	current  int32  // the cell of the step: its facts may have changed; -1 if none
+	changed  int    // counts changes to the facts of other cells
+	counted  int    // the value of changed at the last count of all cells
+	compared slotOf // the kind of the last comparison of slots: see compareSlots
+	nextLook int    // looksAgain: true once at most so many answers are missing
 
 	attempt           int32
 	began             Time   // the call
@@ -207,7 +206,6 @@ func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Vali
 func (m *Machine) Step(now Time, e Event) *Effects {
 	m.fx = Effects{Calls: m.fx.Calls[:0], Rounds: m.fx.Rounds[:0]}
 	m.tallies()
-	m.steps++
 	m.current = e.cell()
 	if m.phase == Holding {
 		m.checkDeadline(now)

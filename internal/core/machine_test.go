@@ -39,6 +39,7 @@ func (d *driver) step(e Event) {
 			d.t.Fatalf("after event %d in phase %s, the facts of cell %d are %b, want %b", e.Kind, phases[from], i, f, want)
 		}
 	}
+	d.compare(e)
 	if to := d.m.Phase(); to != from {
 		d.moves[phases[from]+" -> "+phases[to]] = true
 	}
@@ -80,6 +81,23 @@ func (d *driver) step(e Event) {
 	}
 }
 
+// compare compares the slots of all cells: no comparison of the step was missed.
+func (d *driver) compare(e Event) {
+	cells, slots := slices.Clone(d.m.Cells), slices.Clone(d.m.slots)
+	for i := range slots {
+		switch waits := d.m.phase == Yielding || d.m.phase == Waiting; {
+		case d.m.phase == Asking:
+			d.m.majoritySlot(i, slotHanded)
+			d.m.majoritySlot(i, slotGranted)
+		case waits && d.m.compared == slotHanded:
+			d.m.majoritySlot(i, slotHanded)
+		}
+	}
+	if !slices.Equal(slots, d.m.slots) || !slices.Equal(cells, d.m.Cells) {
+		d.t.Fatalf("after event %d in phase %s, slots %v, want %v, or other marks", e.Kind, phases[d.m.phase], slots, d.m.slots)
+	}
+}
+
 // answer answers one call, mostly the first of its cell.
 func (d *driver) answer(well bool) {
 	i := d.rng.IntN(len(d.calls))
@@ -97,7 +115,7 @@ func (d *driver) answer(well bool) {
 }
 
 func (d *driver) reply(c Call, well bool) Reply {
-	r := Reply{OK: d.rng.IntN(3) > 0 || well, Token: uint64(1 + d.rng.IntN(3)), First: d.rng.IntN(2) == 0, Left: time.Duration(d.rng.IntN(20)) * time.Second}
+	r := Reply{OK: d.rng.IntN(3) > 0 || well, Token: uint64(1 + d.rng.IntN(3)), First: d.rng.IntN(2) == 0, Left: time.Duration(d.rng.IntN(20)) * time.Second, Slot: d.slot()}
 	if well {
 		return r
 	}
@@ -115,9 +133,18 @@ func (d *driver) reply(c Call, well bool) Reply {
 	if !r.OK {
 		r.Holder = quorumlock.Owner(fmt.Sprint("c:", d.rng.IntN(3)))
 		r.Free, r.Ours, r.Ended = d.rng.IntN(3) == 0, d.rng.IntN(9) == 0, d.rng.IntN(9) == 0
+		r.Elsewhere = d.m.cfg.Slots != nil && d.rng.IntN(3) == 0
 		r.TTL, r.Position = time.Duration(d.rng.IntN(1000))*time.Millisecond, d.rng.IntN(40)
 	}
 	return r
+}
+
+// slot returns a slot, most often 0.
+func (d *driver) slot() int32 {
+	if d.m.cfg.Slots == nil {
+		return 0
+	}
+	return int32(max(d.rng.IntN(5)-2, 0))
 }
 
 func (d *driver) pass(max time.Duration) {
@@ -138,7 +165,9 @@ func (d *driver) any() {
 	case n < 65:
 		d.step(Event{Kind: Turn, Cell: cell})
 	case n < 75:
-		d.step(handed(cell, max(d.m.attempt-int32(d.rng.IntN(2)), 1), uint64(1+d.rng.IntN(3))))
+		e := handed(cell, max(d.m.attempt-int32(d.rng.IntN(2)), 1), uint64(1+d.rng.IntN(3)))
+		e.Slot = d.slot()
+		d.step(e)
 	case n < 78:
 		d.step(Event{Kind: Next})
 	case n < 90:
@@ -189,11 +218,28 @@ func (d *driver) end() {
 	}
 }
 
+// semaphoresOf returns a semaphore of three slots for each member of a tree of Majority(2, 3) and
+// single cells, or for the whole of another one.
+func semaphoresOf(t Tree) (all []Slots) {
+	if t.inner == nil {
+		return []Slots{{0, t.Cells(), 3}}
+	}
+	for i := 0; i < t.Cells(); {
+		n := 1
+		if t.groupOf(i) != atRoot {
+			n = 3
+		}
+		all = append(all, Slots{i, n, 3})
+		i += n
+	}
+	return all
+}
+
 // After any events in any order, a machine has one outcome, decides each renewal and each Unlock
 // once, and holds nothing past its validity. It ends when every call is answered. Its phases follow
 // each other exactly as in phase.go.
 func TestWhateverHappensAMachineEnds(t *testing.T) {
-	trees := []Tree{{}, Majority(2, 3), Majority(3, 5), Majority(3, 3), Every([]Tree{Majority(2, 3), {}})}
+	trees := []Tree{{}, Majority(2, 3), Majority(3, 5), Majority(3, 3), Every([]Tree{Majority(2, 3), {}}), Every([]Tree{Majority(2, 3), {}, Majority(2, 3)})}
 	moves := make(map[string]bool)
 	for seed := range uint64(20000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -207,6 +253,9 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 		}
 		if c.Tree.inner == nil && rng.IntN(6) == 0 {
 			c.Source = &Source{Token: 3, Counts: make([]uint64, c.Tree.Cells())}
+		}
+		if c.Source == nil && rng.IntN(2) == 0 {
+			c.Slots = semaphoresOf(c.Tree)
 		}
 		d := &driver{t: t, rng: rng, m: New(c, millisecond, seed), extends: make(map[int32]bool), moves: moves}
 		d.step(Event{Kind: Start})

@@ -123,3 +123,58 @@ func TestAnAnswerCostsNoLookAtAllCells(t *testing.T) {
 		})
 	}
 }
+
+// After a handoff in the middle of an attempt, granted and handed slots are compared at each
+// answer. A look at another semaphore would reset the mark there.
+func TestAnAnswerComparesTheSlotsOfItsSemaphoreAlone(t *testing.T) {
+	m := newMany(3, false, true)
+	grant := func(c Call) Reply { return Reply{OK: true, Token: 1, Slot: 2} }
+	refuse := func(c Call) Reply { return Reply{Holder: "other:1", TTL: time.Second} }
+	acquire := func(cell int32) []Call { return []Call{{Do: Acquire, Cell: cell, Attempt: 1}} }
+	m.answers(acquire(0), refuse)
+	m.step(handed(0, 1, 7))
+	m.answers(acquire(5), grant)
+	far := &m.Cells[len(m.Cells)-1]
+	far.apart = true
+	m.answers(acquire(1), refuse)
+	m.step(handed(1, 1, 7))
+	m.answers(acquire(6), grant)
+	if m.phase != Asking || !far.apart {
+		t.Errorf("phase %v: an answer looked at another semaphore", phases[m.phase])
+	}
+}
+
+// BenchmarkMany plays the attempts of MultiLocks. The time for a cell does not depend on their
+// number.
+func BenchmarkMany(b *testing.B) {
+	yes := func(c Call) Reply { return Reply{OK: true, Token: 7} }
+	held := func(Call) Reply { return Reply{Holder: "other:1", TTL: time.Second} }
+	for name, play := range map[string]func(m *many){
+		"acquired": func(m *many) { m.asked(yes); m.answers(m.step(unlock), yes) },
+		"refused and handed over": func(m *many) {
+			m.asked(held)
+			for i := range m.Cells {
+				m.step(handed(int32(i), 1, 7))
+			}
+			m.answers(m.step(unlock), yes)
+		},
+		"one handed over, others granted": func(m *many) {
+			m.answers([]Call{{Do: Acquire, Cell: 0, Attempt: 1}}, held)
+			m.step(handed(0, 1, 7))
+			for i := range int32(len(m.Cells) - 5) {
+				m.answers([]Call{{Do: Acquire, Cell: 5 + i, Attempt: 1}}, yes)
+			}
+		},
+	} {
+		for _, kind := range []string{"mutexes", "semaphores"} {
+			for _, members := range []int{250, 1000} {
+				b.Run(fmt.Sprintf("%s/%d %s", name, members, kind), func(b *testing.B) {
+					for b.Loop() {
+						play(newMany(members, false, kind == "semaphores"))
+					}
+					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(5*members*b.N), "ns/cell")
+				})
+			}
+		}
+	}
+}

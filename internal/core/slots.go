@@ -85,21 +85,25 @@ func (s slotOf) of(c *Cell) (slot int32, ok bool) {
 	return c.vacant, c.named
 }
 
-// compareSlots chooses, for each semaphore, the slot that most cells have. It marks cells with
-// another one as apart. If each step since the last comparison made the same one, and no step
-// changed more than its cell, it looks at the semaphore of that cell alone.
-func (m *Machine) compareSlots(which slotOf) {
-	same := m.compared == which && m.comparedIn >= m.steps-1 && m.comparedAt == m.changed
-	if i, is := m.semaphoreOf(int(m.current)); same && m.current >= 0 {
+// compareSlots chooses, for each semaphore, the slot that most cells have, of the last kind that any
+// of its cells has. It marks cells with another slot of this kind as apart. A step that changes the
+// slots of its cell compares them at once. So if the last comparison ended with the same kind, only
+// the semaphore of this cell is compared. Each attempt begins with another kind.
+func (m *Machine) compareSlots(kinds ...slotOf) {
+	last := kinds[len(kinds)-1]
+	first, end := 0, len(m.slots)
+	if i, is := m.semaphoreOf(int(m.current)); m.compared == last && m.current >= 0 {
+		first, end = i, i
 		if is {
-			m.majoritySlot(i, which)
+			end++
 		}
-	} else {
-		for i := range m.slots {
+	}
+	for i := first; i < end; i++ {
+		for _, which := range kinds {
 			m.majoritySlot(i, which)
 		}
 	}
-	m.compared, m.comparedIn, m.comparedAt = which, m.steps, m.changed
+	m.compared = last
 }
 
 // majoritySlot chooses the slot of one semaphore: see compareSlots.
@@ -120,9 +124,14 @@ func (m *Machine) majoritySlot(i int, which slotOf) {
 		}
 	}
 	for j := range cells {
-		slot, ok := which.of(&cells[j])
-		if apart := ok && slot != best; apart != cells[j].apart {
-			cells[j].apart = apart
+		c := &cells[j]
+		slot, ok := which.of(c)
+		apart, handedApart := ok && slot != best, c.handedApart
+		if which == slotHanded {
+			handedApart = apart
+		}
+		if apart != c.apart || handedApart != c.handedApart {
+			c.apart, c.handedApart = apart, handedApart
 			if m.counted == m.changed { // otherwise the next count is of all cells
 				m.tally.set(s.First+j, m.factsOf(s.First+j))
 			}

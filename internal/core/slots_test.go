@@ -62,6 +62,32 @@ func TestDifferentSlotsAreNoQuorum(t *testing.T) {
 	}
 }
 
+// Nor do they count together after a handoff during the attempt: the next one asks for one slot.
+func TestDifferentSlotsAreNoQuorumDuringAnAttempt(t *testing.T) {
+	m := newSemaphore(5, 3, false)
+	plays(m, handedSlot(4, 2))
+	if fx := grantsSlots(m, 0, 1, 2); m.Phase() != Yielding {
+		t.Errorf("granted: phase %v, outcome %v", phases[m.Phase()], fx.Outcome)
+	}
+	m = newSemaphore(5, 3, false)
+	if fx := plays(m, handedSlot(0, 0), handedSlot(1, 1), handedSlot(2, 2)); m.Phase() != Asking || m.attempt != 2 {
+		t.Errorf("handed over: phase %v, outcome %v", phases[m.Phase()], fx.Outcome)
+	}
+}
+
+// A hold that was handed over has the slots that were, also where the attempt was granted another.
+func TestAHandoffDuringAnAttemptHasItsOwnSlots(t *testing.T) {
+	c := config(Every([]Tree{Majority(3, 5), Majority(3, 5)}))
+	c.Slots = []Slots{{0, 5, 3}, {5, 5, 3}}
+	m := begin(c)
+	plays(m, answer(Acquire, 4, grantOf(0)), handedSlot(0, 1), handedSlot(1, 1), handedSlot(2, 1))
+	control(t, m, Asking)
+	fx := plays(m, handedSlot(5, 2), handedSlot(6, 2), handedSlot(7, 2))
+	if want := []int32{1, 2}; fx.Outcome != Acquired || !slices.Equal(m.slots, want) {
+		t.Errorf("outcome %v, slots %v, want %v", fx.Outcome, m.slots, want)
+	}
+}
+
 func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
 	m := newSemaphore(3, 3, false)
 	refused(m, int32(len(m.Cells)))

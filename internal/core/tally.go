@@ -175,7 +175,7 @@ func (m *Machine) factsOf(i int) facts {
 	return c.vote.facts().
 		with(hasGranted, has && !c.apart).
 		with(mayGrant, asked || has && !c.apart).
-		with(hasInherited, handedOver && !c.apart).
+		with(hasInherited, handedOver && !c.handedApart).
 		with(comesNext, handedOver || queued && c.Called || has).
 		with(hasAnswered, !asked).
 		with(hasVoted, votes).

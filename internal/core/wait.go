@@ -318,13 +318,23 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 	m.review(now)
 }
 
-// handedOver reports whether a quorum has handed the lock to the last attempt's successor.
+// handedOver reports whether a quorum has handed the lock to the last attempt's successor. During an
+// attempt it compares the granted slots, too.
 func (m *Machine) handedOver() bool {
-	if !m.tallies().some(hasHanded) {
+	some := m.tallies().some(hasHanded)
+	switch {
+	case m.phase != Asking && some:
+		m.compareSlots(slotHanded)
+	case some:
+		m.compareSlots(slotHanded, slotGranted)
+	case m.phase == Asking:
+		m.compareSlots(slotGranted)
+	}
+	if !some || !m.tallies().holds(hasInherited) {
 		return false
 	}
 	m.compareSlots(slotHanded)
-	return m.tallies().holds(hasInherited)
+	return true
 }
 
 // inherit makes the last attempt's successor the holder. This is as safe as an attempt: the owner
