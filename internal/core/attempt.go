@@ -11,7 +11,7 @@ import "time"
 func (m *Machine) ask(now Time) {
 	m.phase, m.attempt, m.successor = Asking, m.attempt+1, false
 	m.asked = now
-	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.limited = 0, 0, 0, false
+	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.handoffWait, m.limited = 0, 0, 0, 0, false
 	m.refresh = m.refreshAfter()
 	m.chooseSlot()
 	for i := range m.Cells {

@@ -139,6 +139,7 @@ type Machine struct {
 	giveUpAt        time.Duration // when the attempt ends without the missing answers; 0: never
 	nextAttemptAt   time.Duration // in Waiting: the time of the next attempt
 	handoffDeadline time.Duration // in Waiting: end of the wait for calls and handoffs; 0: none
+	handoffWait     time.Duration // the length of that wait; 0: unknown
 	waitingSince    time.Duration // when Waiting began
 	refresh         time.Duration // refreshAfter at the last attempt, as the nodes were told
 
@@ -228,7 +229,9 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.name(int(e.Cell), e.Slot)
 		m.review(now)
 	case Taken:
-		m.takenInOrder = true
+		if !m.takenInOrder {
+			m.takenInOrder, m.handoffWait = true, 0
+		}
 		if c := &m.Cells[e.Cell]; c.State == Free || c.State == Queued {
 			c.State, c.Called = Queued, false
 		}

@@ -93,6 +93,14 @@ func TestAnAnswerCostsNoLookAtAllCells(t *testing.T) {
 			}
 			m.step(cancel)
 		}},
+		"called, and taken in order": {false, false, func(m *many) {
+			m.asked(held)
+			m.step(Event{Kind: Taken})
+			for i := range m.Cells { // the first cell of each member, then the second
+				m.step(Event{Kind: Turn, Cell: int32(i*5%len(m.Cells) + i*5/len(m.Cells))})
+			}
+			m.step(cancel)
+		}},
 		"slots of semaphores": {false, true, func(m *many) { m.asked(yes); m.answers(m.step(unlock), yes) }},
 		"slots that differ": {false, true, func(m *many) {
 			m.asked(func(c Call) Reply { return Reply{OK: true, Token: 1, Slot: c.Cell % 5 % 2} })

@@ -162,7 +162,10 @@ func (m *Machine) lookAround(now Time) {
 	switch {
 	// Handoffs without a quorum must be given up soon: another waiter may have the rest.
 	case handed || called && t.holds(isPromised):
-		m.handoffDeadline = now.Mono + min(m.voteGrace()<<min(max(m.wokenInVain-eagerWakeUps, 0), maxDoublings), refresh)
+		if m.handoffWait == 0 { // many calls may restart the wait
+			m.handoffWait = min(m.voteGrace()<<min(max(m.wokenInVain-eagerWakeUps, 0), maxDoublings), refresh)
+		}
+		m.handoffDeadline = now.Mono + m.handoffWait
 	// Free cells alone form a quorum. The attempt met leftovers of the one before, gone by then.
 	case ready:
 		m.handoffDeadline = now.Mono + grace

@@ -145,3 +145,19 @@ func TestAWaiterThatIsWokenInVainSlowsDown(t *testing.T) {
 		t.Errorf("after many handoffs in vain it waits %v, want 16 times %v to %v", d, first, refresh)
 	}
 }
+
+// A client that takes the cells in order needs a round trip for each. So from the first one that it
+// takes, a called waiter waits longer for further calls.
+func TestACalledWaiterWaitsLongerForAClientThatTakesCellsInOrder(t *testing.T) {
+	m := start(3, 5)
+	m.trip = func(int) time.Duration { return 10 * time.Millisecond }
+	refused(m, 5)
+	plays(m, Event{Kind: Turn, Cell: 0})
+	if wait := m.Wake() - at(0).Mono; wait != 10*time.Millisecond {
+		t.Errorf("it waits %v, want a round trip", wait)
+	}
+	plays(m, Event{Kind: Taken, Cell: 0}, Event{Kind: Turn, Cell: 1})
+	if wait := m.Wake() - at(0).Mono; wait != 30*time.Millisecond {
+		t.Errorf("with cells taken in order it waits %v, want three round trips", wait)
+	}
+}
