@@ -78,7 +78,7 @@ func TestCallersWhoGiveUpCostTheOthersLittle(t *testing.T) {
 	for _, each := range []time.Duration{0, 200 * time.Microsecond, 400 * time.Microsecond} {
 		var mutexes float64
 		for i, kind := range kinds {
-			// 38 %: a single call takes much of the 50 ms.
+			// 38 %: see docs/design/attempts.md, Busy nodes.
 			if len(kind) > 2 && each > 200*time.Microsecond {
 				continue
 			}
