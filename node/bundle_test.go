@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -169,6 +170,70 @@ func TestRepliesToABundle(t *testing.T) {
 			transport.Of(n).Send(t.Context(), acquires(3)...)
 			if next := b.sent(); sent != tt.sent || next != tt.next || (b.used > 1) != tt.ends {
 				t.Errorf("sent %s, and then %s, over %d connections, want %s and %s", sent, next, b.used, tt.sent, tt.next)
+			}
+		})
+	}
+}
+
+// A server, or a proxy, that refuses bundles costs one bundle, whatever the lane or connection. Its
+// successor at the address is asked once more.
+func TestARefusalOfBundlesIsRemembered(t *testing.T) {
+	for name, runID := range map[string]func(server string) string{
+		"a known run ID":    func(server string) string { return server },
+		"an unknown run ID": func(string) string { return "" },
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			b, server := newBundles(7), "one"
+			answer := b.answer
+			b.answer = func(args []string) string {
+				if args[0] == "info" {
+					said := "redis_mode:standalone\r\nrun_id:" + runID(server) + "\r\n"
+					return fmt.Sprintf("$%d\r\n%s\r\n", len(said), said)
+				}
+				reply := answer(args)
+				if strings.HasPrefix(reply, "*") && strings.HasPrefix(args[0], "eval") {
+					return "-ERR this proxy allows few keys\r\n"
+				}
+				return reply
+			}
+			n := dial(t, "redis://h", node.WithDialer(b.dial))
+			send := func(lane quorum.Lane) string {
+				answered := make(chan struct{})
+				transport.Of(n).Do(t.Context(), lane, time.Now().Add(time.Second), acquires(3), func([]wire.Reply) { close(answered) })
+				<-answered
+				return b.sent()
+			}
+			for _, lane := range []quorum.Lane{quorum.Foreground, quorum.Background} { // both are connected before the refusal
+				transport.Of(n).Do(t.Context(), lane, time.Now().Add(time.Second), acquires(1), func([]wire.Reply) {})
+				settle(time.Second)
+			}
+			b.sent()
+			const whole, alone = "[0 1 2]", "0 1 2"
+			if first, other := send(quorum.Foreground), send(quorum.Background); first != whole || other != alone {
+				t.Errorf("sent %s, and %s in the other lane", first, other)
+			}
+			reconnect := func() {
+				b.mu.Lock()
+				for _, c := range b.conns {
+					_ = c.Close()
+				}
+				b.mu.Unlock()
+				settle(time.Second)
+			}
+			reconnect()
+			if got := send(quorum.Foreground); got != alone {
+				t.Errorf("sent %s over the next connection", got)
+			}
+			b.mu.Lock()
+			server = "two"
+			b.mu.Unlock()
+			reconnect()
+			want := whole
+			if runID(server) == "" {
+				want = alone
+			}
+			if got := send(quorum.Foreground); got != want {
+				t.Errorf("sent %s to the next server, want %s", got, want)
 			}
 		})
 	}

@@ -19,6 +19,13 @@ const (
 	maxBundle = 256 // calls; a full bundle occupies the server for about a millisecond
 )
 
+// bundles reports whether a connection sends bundles: its server has refused none. A connection to
+// an unknown server sends none if one of the unknown servers was the last to refuse.
+func (n *Node) bundles(k *connection) bool {
+	refuser := n.refuser.Load()
+	return k.standsAlone && (refuser == nil || *refuser != k.server)
+}
+
 // aloneIn returns the number of calls that are sent as single commands. The others are the bundle.
 // It ends the pipeline, so no call of that pipeline overtakes it if it is resent.
 func aloneIn(calls []*command) int {
@@ -97,7 +104,8 @@ func (l *lane) receiveBundle(k *connection, f *pipeline) error {
 	k.source = k.source || isUnknown
 	// An ERR may come from a proxy that takes no bundles. The calls may have run, so they fail.
 	if refused && !isUnknown || strings.HasPrefix(r.Err.Error(), "ERR ") {
-		k.bundles = false
+		server := k.server
+		l.node.refuser.Store(&server)
 	}
 	l.mu.Unlock()
 	for _, c := range bundle {

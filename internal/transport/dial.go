@@ -19,12 +19,14 @@ type connection struct {
 	net.Conn
 	replies reader
 
+	server      string // its run ID; empty if it is unknown
+	standsAlone bool   // the server may get bundles
+
 	// Of the lane's mutex.
-	trip    time.Duration // the shortest round trip so far
-	bundles bool          // sends bundles: the server is standalone, and has refused none
-	source  bool          // the next bundle carries its source
-	stale   bool          // sends no more pipelines, and ends after those under way
-	cause   error         // the reason why it is unusable; nil while it is usable
+	trip   time.Duration // the shortest round trip so far
+	source bool          // the next bundle carries its source
+	stale  bool          // sends no more pipelines, and ends after those under way
+	cause  error         // the reason why it is unusable; nil while it is usable
 }
 
 // dialled is the result of a dialer.
@@ -120,9 +122,8 @@ func (n *Node) With(ctx context.Context, f func(redis.Cmdable)) error {
 // that drops it. A connection that breaks in its handshake must not hide a second server.
 const infoPause = time.Minute
 
-// shakeHands makes a connection ready for the lane, and returns the run ID of the server, which is
-// empty if unknown. After an error, the connection is closed.
-func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, server string, err error) {
+// shakeHands makes a connection ready for the lane. After an error, the connection is closed.
+func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (*connection, error) {
 	g := newGuard(conn)
 	stop := context.AfterFunc(ctx, func() { abort(conn) })
 	ready := false
@@ -152,13 +153,16 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, se
 	}
 	if err != nil {
 		stop()
-		return nil, "", err
+		return nil, err
 	}
 	if conn, err = g.unwrap(); err != nil {
 		_ = conn.Close()
-		return nil, "", err
+		return nil, err
 	}
-	return &connection{Conn: conn, replies: reader{from: conn}, trip: unknownTrip, bundles: asked.standsAlone()}, asked.server(), nil
+	return &connection{
+		Conn: conn, replies: reader{from: conn}, trip: unknownTrip,
+		server: asked.server(), standsAlone: asked.standsAlone(),
+	}, nil
 }
 
 // broken returns the error of a connection that is unusable after HELLO; nil if it is usable. Other

@@ -114,7 +114,7 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 		l.spare = f
 		return nil, 0
 	}
-	if f.alone = len(f.calls); k.bundles {
+	if f.alone = len(f.calls); l.node.bundles(k) {
 		f.alone = aloneIn(f.calls)
 	}
 	if f.alone < len(f.calls) {

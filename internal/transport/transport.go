@@ -66,6 +66,8 @@ type Node struct {
 	// The errors of calls that were not sent by their deadline, not answered by then, or recalled.
 	unsent, late, recalled *quorumlock.NodeError
 
+	refuser atomic.Pointer[string] // the run ID of the last server that refused a bundle; nil: none
+
 	connecting atomic.Bool     // connect runs, after a single call
 	open       context.Context // done when the node is closed
 	end        context.CancelFunc

@@ -112,13 +112,13 @@ func (l *lane) join(ctx context.Context) error {
 		})
 	}
 	began := time.Now()
-	k, server, err := l.shakeHands(ctx, conn)
+	k, err := l.shakeHands(ctx, conn)
 	if err != nil {
 		l.admitted(nil, false)
 		l.node.servers.failed()
 		return err
 	}
-	if server == "" { // no witness can contradict it
+	if k.server == "" { // no witness can contradict it
 		cancel()
 	}
 	var other string
@@ -129,7 +129,7 @@ func (l *lane) join(ctx context.Context) error {
 	case <-late.C: // such as behind a proxy that takes one connection at a time
 	case <-beside.Done():
 	}
-	proves, err := l.node.servers.admit(l.number, k.Conn, server, other)
+	proves, err := l.node.servers.admit(l.number, k.Conn, k.server, other)
 	if err != nil {
 		_ = k.Close() // nothing was sent on it
 		k = nil
