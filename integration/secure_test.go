@@ -1,14 +1,18 @@
 package integration
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -85,6 +89,69 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 			t.Errorf("%s: the error shows the password: %v", name, err)
 		}
 	}
+}
+
+// An open connection becomes that of the user whose credentials the function returns now. A refusal
+// changes nothing.
+func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
+	needUsers(t)
+	t.Parallel() // on a server of its own
+	s := start(t, &redis.Options{}, nil)
+	for _, name := range []string{"first", "second"} {
+		allow(t, s, name, append(permissions, "on", ">"+name)...)
+	}
+	var now atomic.Pointer[node.Credentials]
+	now.Store(&node.Credentials{User: "first", Password: "first"})
+	n, err := node.Dial("redis://"+s.addr, node.WithCredentials(func(context.Context) (node.Credentials, error) {
+		c := *now.Load()
+		c.Expires = time.Now() // again as early as possible
+		return c, nil
+	}))
+	must(t, err)
+	t.Cleanup(func() { must(t, n.Close()) })
+	lease, err := n.Mutex("x", unhurried).Lock(t.Context())
+	must(t, err)
+	pattern := regexp.MustCompile(`(?m)^id=(\d+) .*user=(first|second)\b`)
+	connected := func() map[string]string { // users by connection
+		list, err := s.admin.ClientList(t.Context()).Result()
+		must(t, err)
+		users := make(map[string]string)
+		for _, m := range pattern.FindAllStringSubmatch(list, -1) {
+			users[m[1]] = m[2]
+		}
+		return users
+	}
+	var before map[string]string
+	eventually(t, patience, "one connection is left", func() bool {
+		before = connected()
+		return len(before) == 1
+	})
+	areAll := func(user string) bool { // the lane of renewals may have connected meanwhile
+		users := connected()
+		for id := range before {
+			if users[id] != user {
+				return false
+			}
+		}
+		return true
+	}
+	refusals := func() int {
+		denied, err := s.admin.ACLLog(t.Context(), 10).Result()
+		must(t, err)
+		count := int64(0)
+		for _, d := range denied {
+			count += d.Count
+		}
+		return int(count)
+	}
+	now.Store(&node.Credentials{User: "second", Password: "wrong"})
+	eventually(t, patience, "AUTH is refused", func() bool { return refusals() > 0 })
+	if !areAll("first") {
+		t.Errorf("after a refusal: %v; before: %v", connected(), before)
+	}
+	now.Store(&node.Credentials{User: "second", Password: "second"})
+	eventually(t, patience, "the user changes", func() bool { return areAll("second") })
+	must(t, lease.Unlock(t.Context()))
 }
 
 // Without the permission, everything works. A server that knows the command logs a denial for each

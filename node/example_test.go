@@ -32,14 +32,14 @@ func ExampleDial() {
 	// true
 }
 
-// The password comes from where it is kept, for each new connection.
+// The password comes from where it is kept, for each new connection, and again before it expires.
 func ExampleWithCredentials() {
 	here, server := inProcess()
 	defer server.Close()
 	server.Redis.RequireUserAuth("billing", "s3cret")
 
-	n, err := node.Dial("redis://10.0.0.1:6379", here, node.WithCredentials(func(context.Context) (user, password string, err error) {
-		return "billing", "s3cret", nil
+	n, err := node.Dial("redis://10.0.0.1:6379", here, node.WithCredentials(func(context.Context) (node.Credentials, error) {
+		return node.Credentials{User: "billing", Password: "s3cret", Expires: time.Now().Add(12 * time.Hour)}, nil
 	}))
 	exitOn(err)
 	defer n.Close() //nolint:errcheck // the example ends here

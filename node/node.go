@@ -66,12 +66,39 @@ type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // [quorumlock.ErrSeveralServers]. For a rediss:// URL the dialer must return a connection with TLS.
 func WithDialer(d Dialer) Option { return func(c *config) { c.Dialer = d } }
 
-// WithCredentials sets a function that returns the user and the password of a new connection, for
-// credentials that change. The user may be empty. The function is called for each new connection,
-// also concurrently, and must return when ctx is done. If it fails, the calls that need the
-// connection return its error. Open connections keep their user.
-func WithCredentials(f func(ctx context.Context) (user, password string, err error)) Option {
-	return func(c *config) { c.Credentials = f }
+// Credentials are the user and the password of a connection.
+type Credentials struct {
+	User     string // empty: the default user
+	Password string
+
+	// Expires is the time at which the server closes a connection with these credentials. The zero
+	// value is never.
+	Expires time.Time
+}
+
+// WithCredentials sets a function that returns the credentials of a new connection, for credentials
+// that change. It is called for each new connection, also concurrently, and must return when ctx is
+// done. If it fails, the calls that need the connection return its error.
+//
+// The function is called again for an open connection when three quarters of the time until Expires
+// are over, at most once a minute, and the node sends AUTH with what it returns. No call waits for
+// that. If the function fails or the server refuses, the connection is used until the server closes
+// it, and the function is called again meanwhile. Credentials without Expires are not renewed.
+//
+//   - Amazon ElastiCache and MemoryDB with IAM close a connection 12 hours after its last AUTH:
+//     return a new token, and time.Now().Add(12*time.Hour) as Expires.
+//   - Azure with Microsoft Entra ID closes a connection when its token expires: return the token's
+//     expiry.
+//   - Redis leaves a connection open when its password changes: leave Expires empty.
+func WithCredentials(f func(ctx context.Context) (Credentials, error)) Option {
+	return func(c *config) {
+		if c.Credentials = nil; f != nil {
+			c.Credentials = func(ctx context.Context) (transport.Credentials, error) {
+				got, err := f(ctx)
+				return transport.Credentials(got), err
+			}
+		}
+	}
 }
 
 // configure applies options in their order.

@@ -88,9 +88,14 @@ func whatIsShown(t *testing.T, n *node.Node) string {
 func TestAWrongPasswordIsNotShown(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		s.Redis.RequireUserAuth("billing", "another")
-		n := dial(t, "redis://billing:s3cret@h", node.WithDialer(s.DialContext))
-		if shown := whatIsShown(t, n); strings.Contains(shown, "s3cret") || !strings.Contains(shown, "WRONGPASS") {
-			t.Errorf("the password must not be shown, and WRONGPASS must:\n%s", shown)
+		secret := &tokens{user: "billing", now: "s3cret"}
+		for want, n := range map[string]*node.Node{
+			"WRONGPASS": dial(t, "redis://billing:s3cret@h", node.WithDialer(s.DialContext)),
+			"WithCredentials: return a user and a password that it accepts: WRONGPASS": dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(secret.get)),
+		} {
+			if shown := whatIsShown(t, n); strings.Contains(shown, "s3cret") || !strings.Contains(shown, want) {
+				t.Errorf("the password must not be shown, and %s must:\n%s", want, shown)
+			}
 		}
 	})
 }
@@ -136,8 +141,8 @@ func TestCredentialsMayChange(t *testing.T) {
 		}
 		var now atomic.Pointer[answer]
 		now.Store(&answer{password: "one"})
-		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(func(context.Context) (string, string, error) {
-			return "billing", now.Load().password, now.Load().err
+		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(func(context.Context) (node.Credentials, error) {
+			return node.Credentials{User: "billing", Password: now.Load().password}, now.Load().err
 		}))
 		for _, password := range []string{"one", "two"} {
 			now.Store(&answer{password: password})
@@ -156,7 +161,7 @@ func TestCredentialsMayChange(t *testing.T) {
 		now.Store(&answer{password: "two"})
 		mustAcquire(t, n, alice, 1)
 	})
-	if _, err := node.Dial("redis://billing:s3cret@h", node.WithCredentials(func(context.Context) (string, string, error) { return "", "", nil })); !errors.Is(err, quorumlock.ErrMisuse) {
+	if _, err := node.Dial("redis://billing:s3cret@h", node.WithCredentials(func(context.Context) (node.Credentials, error) { return node.Credentials{}, nil })); !errors.Is(err, quorumlock.ErrMisuse) {
 		t.Errorf("credentials in two places: %v", err)
 	}
 }

@@ -83,9 +83,9 @@ func TestDialPassesOptionsOn(t *testing.T) {
 		quorumlock.WithTTL(time.Minute), quorumlock.WithLabel("billing"),
 		redlock.WithNodeOptions(node.WithTimeout(20*time.Second)),
 		nil,
-		redlock.WithNodeOptions(node.WithCredentials(func(context.Context) (string, string, error) {
+		redlock.WithNodeOptions(node.WithCredentials(func(context.Context) (node.Credentials, error) {
 			asked.Add(1)
-			return "locker", "s3cret", nil
+			return node.Credentials{User: "locker", Password: "s3cret"}, nil
 		})))
 	locktest.Must(t, err, "Dial")
 	defer c.Close() //nolint:errcheck // the test is over

@@ -12,7 +12,7 @@ import (
 const (
 	notMasterFix = "give the address of a server that replicates no other"
 	shardFix     = "use servers that stand alone, or make the whole cluster one node: node.New with a redis.ClusterClient"
-	userFix      = "give the node the right user and password, in its URL or in the options of its client"
+	userFix      = "give the node the right user and password, in its URL, in node.WithCredentials or in the options of its client"
 	permitFix    = "allow the user the commands, keys and channels in docs/security.md"
 )
 

@@ -67,9 +67,13 @@ func (s sources) urls(command string) (urls []string, file string, err error) {
 	return urls, file, nil
 }
 
+// rereadWithin bounds the time until an open connection uses the credentials in the file: short
+// tokens live for an hour.
+const rereadWithin = 20 * time.Minute
+
 // reread returns the URL of a node without its credentials, and an option that reads them from the
-// file again for each connection, since they may change. While the file has none, the last ones
-// count. For a URL without credentials the option is nil.
+// file again for each connection, and every quarter of an hour, since they may change. While the
+// file has none, the last ones count. For a URL without credentials the option is nil.
 func reread(file, rawURL string) (string, node.Option) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.User == nil {
@@ -79,7 +83,7 @@ func reread(file, rawURL string) (string, node.Option) {
 	last.Store(u.User)
 	u.User = nil
 	bare := u.String()
-	return bare, node.WithCredentials(func(context.Context) (name, password string, _ error) {
+	return bare, node.WithCredentials(func(context.Context) (node.Credentials, error) {
 		all, _ := options.ReadNodes(options.NodesFileVariable, file)
 		for _, other := range all {
 			if u, err := url.Parse(other); err == nil && u.User != nil {
@@ -90,8 +94,9 @@ func reread(file, rawURL string) (string, node.Option) {
 				}
 			}
 		}
-		password, _ = last.Load().Password()
-		return last.Load().Username(), password, nil
+		user := last.Load()
+		password, _ := user.Password()
+		return node.Credentials{User: user.Username(), Password: password, Expires: time.Now().Add(rereadWithin)}, nil
 	})
 }
 

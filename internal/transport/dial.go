@@ -19,8 +19,9 @@ type connection struct {
 	net.Conn
 	replies reader
 
-	server      string // its run ID; empty if it is unknown
-	standsAlone bool   // the server may get bundles
+	server      string    // its run ID; empty if it is unknown
+	standsAlone bool      // the server may get bundles
+	expires     time.Time // of its credentials; zero: never
 
 	// Of the lane's mutex.
 	trip   time.Duration // the shortest round trip so far
@@ -80,6 +81,7 @@ func (n *Node) over(g *guard, ready func()) *redis.Client {
 		ready()
 		return nil
 	}
+	o.CredentialsProviderContext = n.provider(func(c Credentials) { g.expires = c.Expires })
 	o.Dialer = func(context.Context, string, string) (net.Conn, error) { return g, nil }
 	return redis.NewClient(&o)
 }
@@ -161,7 +163,7 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (*connection, erro
 	}
 	return &connection{
 		Conn: conn, replies: reader{from: conn}, trip: unknownTrip,
-		server: asked.server(), standsAlone: asked.standsAlone(),
+		server: asked.server(), standsAlone: asked.standsAlone(), expires: g.expires,
 	}, nil
 }
 

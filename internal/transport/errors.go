@@ -45,7 +45,7 @@ func (overtaken) Overtaken() {}
 
 // Failure returns err as an error of this node. A deadline has several forms; late marks one.
 func (n *Node) Failure(err error, late bool) *quorumlock.NodeError {
-	err = namingPassword(withoutArguments(ofHandshake(err)))
+	err = n.namingPassword(withoutArguments(ofHandshake(err)))
 	if (late || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
 	}
@@ -60,11 +60,14 @@ func ofHandshake(err error) error {
 	return err
 }
 
-// namingPassword adds a missing password as the reason. A server that requires one may close a
-// connection with many arguments before AUTH.
-func namingPassword(err error) error {
-	if said := err.Error(); strings.Contains(said, "NOAUTH") || strings.Contains(said, "unauthenticated") {
+// namingPassword adds a missing or wrong password as the reason. A server that requires one may
+// close a connection with many arguments before AUTH.
+func (n *Node) namingPassword(err error) error {
+	switch said := err.Error(); {
+	case strings.Contains(said, "NOAUTH"), strings.Contains(said, "unauthenticated"):
 		return fmt.Errorf("the node wants a password: give it in the URL or the client's options: %w", err)
+	case n.config.Credentials != nil && strings.Contains(said, "WRONGPASS"):
+		return fmt.Errorf("the node refuses the credentials of WithCredentials: return a user and a password that it accepts: %w", err)
 	}
 	return err
 }

@@ -23,8 +23,9 @@ import (
 type guard struct {
 	net.Conn
 	replies reader
-	out     []byte // rest of the current reply, not passed on yet
-	err     error  // of the first invalid reply
+	out     []byte    // rest of the current reply, not passed on yet
+	expires time.Time // of its credentials
+	err     error     // of the first invalid reply
 
 	reads, writes time.Time              // deadlines that Conn cannot set; otherwise zero
 	accepted      atomic.Bool            // the server has sent a reply other than an error

@@ -34,6 +34,7 @@ type hub struct {
 	subscribed map[string]bool
 	dropped    map[string]int // by channel: UNSUBSCRIBEs without a confirmation
 	last       time.Time      // time of the last message or reply
+	expires    time.Time      // of its credentials; zero: never
 }
 
 // channel is one subscription and its listeners.
@@ -136,6 +137,13 @@ func (h *hub) move(to func(channel string) *hub) {
 
 func (h *hub) signal() { wake(h.changed) }
 
+// authenticates records the credentials of the present connection, or of one made later.
+func (h *hub) authenticates(c Credentials) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expires = c.Expires
+}
+
 // reconnect replaces the present connection, because the address leads to another server.
 func (h *hub) reconnect() { wake(h.moved) }
 
@@ -231,6 +239,7 @@ func (h *hub) connect() error {
 	ps := open(h.open)
 	var reading chan struct{} // closed when broken is set
 	var broken error
+	var refresh <-chan time.Time // nil: the credentials do not expire
 	defer func() {
 		_ = ps.Close() // there is nothing left to lose on it
 		if reading != nil {
@@ -245,7 +254,9 @@ func (h *hub) connect() error {
 		}
 		if reading == nil {
 			reading = make(chan struct{})
-			h.came()
+			if expires := h.came(); !expires.IsZero() {
+				refresh = time.After(untilRefresh(expires))
+			}
 			h.finished.Go(func() {
 				broken = h.read(ps)
 				close(reading)
@@ -259,6 +270,8 @@ func (h *hub) connect() error {
 			return broken
 		case <-h.moved:
 			return errMoved
+		case <-refresh:
+			return nil
 		case <-ping.C:
 			// It may have had no answer, and no call may follow.
 			if h.before != nil {
@@ -286,11 +299,12 @@ func (h *hub) ping(ps *redis.PubSub) (err error) {
 	return err
 }
 
-// came records that the server has sent something.
-func (h *hub) came() {
+// came records that the server has sent something, and returns the expiry of the credentials.
+func (h *hub) came() (expires time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = time.Now()
+	return h.expires
 }
 
 // errSilent ends a silent connection.

@@ -98,7 +98,12 @@ func newLane(n *Node, number int) *lane {
 
 // do queues calls.
 func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
-	t := newRequest(l, deadline, calls, answer)
+	l.add(newRequest(l, deadline, calls, answer), calls)
+}
+
+// add queues a request of calls; none for AUTH.
+func (l *lane) add(t *request, calls []wire.Call) {
+	deadline := t.deadline
 	l.mu.Lock()
 	if err := l.admit(t); err != nil {
 		t.fail(l.node.Failure(err, false))
@@ -166,8 +171,11 @@ func (l *lane) settle(t *request) {
 // sent, since the node has nothing of the waiter. The first request of the queue stays, as a test
 // of the node. Any later request of the waiter makes its attempt final. The caller holds mu.
 func (l *lane) recall(t *request, calls []wire.Call) (attempt *request) {
+	if len(calls) == 0 || l.queue.first == nil {
+		return nil
+	}
 	waiter := calls[0].Waiter()
-	if waiter == "" || l.queue.first == nil {
+	if waiter == "" {
 		return nil
 	}
 	a := l.attempts[waiter]

@@ -33,11 +33,8 @@ type Config struct {
 	TLS     *tls.Config   // nil: the default, if the URL asks for TLS
 	Dialer  Dialer        // nil: go-redis's
 
-	Credentials Credentials // of each new connection; nil: those of the URL
+	Credentials func(context.Context) (Credentials, error) // nil: those of the URL
 }
-
-// Credentials returns a user and a password.
-type Credentials = func(ctx context.Context) (user, password string, err error)
 
 // Dialer opens a connection to a node.
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -98,7 +95,7 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 			o.TLSConfig.ServerName = host
 		}
 	}
-	if o.CredentialsProviderContext = n.config.Credentials; o.CredentialsProviderContext != nil && o.Username+o.Password != "" {
+	if n.config.Credentials != nil && o.Username+o.Password != "" {
 		return nil, errs.Misusef("quorumlock: node %s: WithCredentials, and the URL has credentials: leave out one of them", n.config.Name)
 	}
 	// One try: the quorum covers a failure, and a refused connection must show at once.
@@ -120,6 +117,7 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 		n.lanes[i] = newLane(n, i)
 	}
 	o.Dialer = guarded(dial)
+	o.CredentialsProviderContext = n.provider(n.hub.authenticates)
 	protocol := o.Protocol
 	if protocol < 2 {
 		protocol = 3 // go-redis's default

@@ -159,6 +159,7 @@ func (l *lane) admitted(k *connection, proves bool) bool {
 	}
 	l.conn = k
 	l.node.workers.Go(func() error {
+		defer l.keepAuthenticated(k)()
 		l.lost(k, l.listen(k))
 		return nil
 	})

@@ -1,0 +1,115 @@
+package transport
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Credentials are a user and a password. See node.Credentials.
+type Credentials struct {
+	User, Password string
+	Expires        time.Time // zero: never
+}
+
+// A server may close a connection whose credentials have expired. So each lane sends AUTH with new
+// credentials before, as one of its calls. The connection of subscriptions is replaced instead:
+// go-redis sends no AUTH on it.
+
+// refreshPause is the shortest time from one use of credentials to the next.
+const refreshPause = 10 * time.Second
+
+// untilRefresh returns the time until new credentials are needed. A quarter of the time is left for
+// failures, and for caches that return the same credentials until shortly before their end.
+func untilRefresh(expires time.Time) time.Duration {
+	return max(time.Until(expires)*3/4, refreshPause)
+}
+
+// provider returns the credentials for go-redis, nil without a function. got receives those of each
+// new connection.
+func (n *Node) provider(got func(Credentials)) func(context.Context) (user, password string, err error) {
+	ask := n.config.Credentials
+	if ask == nil {
+		return nil
+	}
+	return func(ctx context.Context) (user, password string, err error) {
+		c, err := ask(ctx)
+		if err == nil {
+			got(c)
+		}
+		return c.User, c.Password, err
+	}
+}
+
+// keepAuthenticated sends AUTH on a connection, each time before its credentials expire, until stop
+// is called.
+func (l *lane) keepAuthenticated(k *connection) (stop func()) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	expires := k.expires
+	l.node.workers.Go(func() error {
+		for !expires.IsZero() {
+			select {
+			case <-time.After(untilRefresh(expires)):
+			case <-ctx.Done():
+				return nil
+			}
+			if until, err := l.reauthenticate(ctx, k); err == nil {
+				expires = until
+			}
+		}
+		return nil
+	})
+	return cancel
+}
+
+// reauthenticate sends AUTH with new credentials, and returns their expiry. After a refusal the
+// connection still has its old credentials, and is used until the server closes it. It is replaced
+// earlier only if the new credentials work on another connection.
+func (l *lane) reauthenticate(ctx context.Context, k *connection) (expires time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.node.connectLimit)
+	defer cancel()
+	c, err := l.node.config.Credentials(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	done := make(chan error, 1)
+	l.add(newAuth(l, c, func(rs []wire.Reply) { done <- rs[0].Err }), nil)
+	if err = <-done; err == nil || ctx.Err() != nil {
+		return c.Expires, err
+	}
+	works := false
+	_ = l.node.With(ctx, func(conn redis.Cmdable) { works = conn.Ping(ctx).Err() == nil })
+	if works {
+		l.retire(k)
+	}
+	return time.Time{}, err
+}
+
+// newAuth returns a request to send AUTH.
+func newAuth(l *lane, c Credentials, answer func([]wire.Reply)) *request {
+	args := []string{"auth", c.User, c.Password}
+	if c.User == "" {
+		args = []string{"auth", c.Password}
+	}
+	sent := appendArray(nil, len(args))
+	for _, arg := range args {
+		sent = appendBulk(sent, arg)
+	}
+	t := newRequest(l, time.Now().Add(l.node.connectLimit), nil, answer)
+	t.cmds = []*command{{request: t, script: &wire.Script{}, sent: sent}}
+	t.replies, t.left, t.size = make([]wire.Reply, 1), 1, len(sent)
+	return t
+}
+
+// retire ends a connection after the pipelines under way. Queued calls wait for the next one.
+func (l *lane) retire(k *connection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.stale = true
+	if l.conn == k && len(l.underWay) == 0 {
+		l.cut(k, errStale)
+	}
+}

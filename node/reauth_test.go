@@ -1,0 +1,189 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// tokens are the credentials of a user, such as tokens. They expire twelve hours after a call.
+type tokens struct {
+	mu   sync.Mutex
+	user string
+	now  string
+	err  error
+}
+
+func (s *tokens) set(now string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now, s.err = now, err
+}
+
+func (s *tokens) get(context.Context) (node.Credentials, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return node.Credentials{User: s.user, Password: s.now, Expires: time.Now().Add(12 * time.Hour)}, s.err
+}
+
+// An open connection authenticates again after three quarters of the time that its credentials
+// have left. A refusal does not end it, unless the new credentials work on another connection.
+func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
+	const ok, wrong = "+OK\r\n", "-WRONGPASS x\r\n"
+	for name, tt := range map[string]struct {
+		user        string
+		err         error  // of the function, after 9 h
+		auth, hello string // the replies after 9 h; empty: none to AUTH, the ordinary one to HELLO
+		want        string // AUTH's arguments after 9 h
+		later       string // those after 11 h 15 min, when all is well again
+		used        int    // connections for calls
+	}{
+		"accepted":              {"billing", nil, ok, "", "billing two", "", 1},
+		"the default user":      {"", nil, ok, "", "two", "", 1},
+		"no credentials":        {"billing", io.ErrUnexpectedEOF, ok, "", "", "billing two", 1},
+		"refused":               {"billing", nil, wrong, wrong, "billing two, billing two", "billing two", 1}, // the second is go-redis's
+		"only when it connects": {"billing", nil, "-ERR unknown command\r\n", "", "billing two", "", 2},
+		"no reply":              {"billing", nil, "", "", "billing two", "", 2},
+		"the end":               {"billing", nil, ok + hangUp, "", "billing two", "", 2},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			s, secret, auths := newBundles(7), &tokens{user: tt.user, now: "one"}, []string(nil)
+			auth, hello, answer := tt.auth, tt.hello, s.answer
+			s.answer = func(args []string) string {
+				switch {
+				case args[0] == "auth":
+					auths = append(auths, strings.Join(args[1:], " "))
+					return auth
+				case args[0] == "hello" && hello != "" && slices.Contains(args, "two"):
+					return hello
+				case args[0] == "ping":
+					return "+PONG\r\n"
+				}
+				return answer(args)
+			}
+			n := dial(t, "redis://h", node.WithDialer(s.dial), node.WithCredentials(secret.get))
+			call := func() {
+				t.Helper()
+				if r := transport.Of(n).Send(t.Context(), acquires(1)...); r[0].Err != nil {
+					t.Error(r[0].Err)
+				}
+			}
+			check := func(want string) {
+				t.Helper()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if got := strings.Join(auths, ", "); got != want {
+					t.Errorf("AUTH %q, want %q", got, want)
+				}
+				auths = nil
+			}
+			call()
+			secret.set("two", tt.err)
+			settle(9*time.Hour - time.Second)
+			check("")
+			settle(3 * time.Second)
+			check(tt.want)
+			call()
+			secret.set("two", nil)
+			s.mu.Lock()
+			auth, hello = ok, ""
+			s.mu.Unlock()
+			settle(2*time.Hour + 15*time.Minute)
+			check(tt.later)
+			call()
+			if s.used != tt.used {
+				t.Errorf("%d connections, want %d", s.used, tt.used)
+			}
+		})
+	}
+}
+
+// authTap is a connection that counts AUTHs, and on which a server refuses them, but not HELLO.
+type authTap struct {
+	net.Conn
+	refuses bool
+	seen    *atomic.Int32
+}
+
+func (c authTap) Write(b []byte) (int, error) {
+	const auth, bad = "*3\r\n$4\r\nauth\r\n$7\r\nbilling", "*3\r\n$4\r\nauth\r\n$7\r\nnobody_"
+	c.seen.Add(int32(strings.Count(string(b), auth)))
+	if c.refuses {
+		b = bytes.ReplaceAll(b, []byte(auth), []byte(bad)) // as long
+	}
+	return c.Conn.Write(b)
+}
+
+// No call is lost or runs twice, whether AUTH is accepted or the connection is replaced.
+func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refuses bool
+		dials   int // with that of the witness, and one that tests the credentials
+	}{"accepted": {false, 2}, "refused": {true, 5}} {
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 1)
+			s, secret := servers[0], &tokens{user: "billing", now: "one"}
+			s.Redis.RequireUserAuth("billing", "one")
+			var seen, dials atomic.Int32
+			n := dial(t, "redis://h", node.WithCredentials(secret.get), node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dials.Add(1)
+				c, err := s.DialContext(ctx, network, addr)
+				return authTap{c, tt.refuses, &seen}, err
+			}))
+			transport.Of(n).Send(t.Context(), count("x"))
+			s.Delay(10 * time.Millisecond)
+			settle(9*time.Hour - 100*time.Millisecond)
+			const calls = 300
+			for range calls {
+				time.Sleep(time.Millisecond)
+				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("x")}, func(rs []wire.Reply) {
+					if rs[0].Err != nil {
+						t.Error(rs[0].Err)
+					}
+				})
+			}
+			settle(time.Second)
+			if got, _ := s.Redis.Get("x"); got != strconv.Itoa(calls+1) {
+				t.Errorf("%s calls ran, want %d", got, calls+1)
+			}
+			if seen.Load() != 1 || int(dials.Load()) != tt.dials {
+				t.Errorf("%d AUTH, %d connections, want 1 and %d", seen.Load(), dials.Load(), tt.dials)
+			}
+		})
+	}
+}
+
+// go-redis sends no AUTH on the connection of subscriptions. So it is replaced.
+func TestSubscriptionsOutliveTheirCredentials(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		secret := &tokens{user: "billing", now: "one"}
+		s.Redis.RequireUserAuth("billing", "one")
+		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(secret.get))
+		e := listen(n, "channel")
+		defer e.stop()
+		settle(9*time.Hour - time.Second)
+		e.check(t, "")
+		s.Redis.RequireUserAuth("billing", "two")
+		secret.set("two", nil)
+		settle(2 * time.Second)
+		e.check(t, "") // it may have missed messages
+		connections(t, s, 1)
+		s.Redis.Publish("channel", "hello")
+		e.check(t, "hello")
+	})
+}
