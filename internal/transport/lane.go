@@ -108,18 +108,17 @@ func (l *lane) add(t *request, calls []wire.Call) {
 	if err := l.admit(t); err != nil {
 		t.fail(l.node.Failure(err, false))
 		l.mu.Unlock()
-		t.answer(t.replies)
+		finish([]*request{t})
 		return
 	}
 	if attempt := l.recall(t, calls); attempt != nil {
-		l.settle(attempt)
-		l.settle(t)
-		l.mu.Unlock()
-		for _, t := range []*request{attempt, t} {
+		both := []*request{attempt, t}
+		for _, t := range both {
+			l.settle(t)
 			t.fail(l.node.recalled)
-			t.answer(t.replies)
-			t.free()
 		}
+		l.mu.Unlock()
+		finish(both)
 		return
 	}
 	t.mark = l.read
@@ -259,7 +258,7 @@ func (l *lane) expire() {
 		return
 	}
 	var few [4]*request
-	over, hung := few[:0], false
+	unsent, hung := few[:0], false
 	for t := range l.queue.all() {
 		if t.deadline.After(now) {
 			l.expect(t.deadline)
@@ -271,11 +270,11 @@ func (l *lane) expire() {
 		}
 		hung = hung || len(l.underWay) > 0 && t.mark == l.read && now.Sub(l.underWay[0].sent) >= l.node.connectLimit
 		t.fail(l.node.unsent)
-		over = append(over, t)
+		unsent = append(unsent, t)
 		l.remove(t)
 		l.settle(t)
 	}
-	unsent := len(over)
+	var late []*request
 	for _, f := range l.underWay {
 		for _, t := range f.requests {
 			switch {
@@ -285,7 +284,7 @@ func (l *lane) expire() {
 			default:
 				t.late = true
 				t.fail(l.node.late)
-				over = append(over, t)
+				late = append(late, t)
 			}
 		}
 		if hung = hung || !f.until.After(now); !hung {
@@ -296,11 +295,9 @@ func (l *lane) expire() {
 		l.cut(l.conn, os.ErrDeadlineExceeded)
 	}
 	l.mu.Unlock()
-	for i, t := range over {
+	finish(unsent)
+	for _, t := range late {
 		t.answer(t.replies)
-		if i < unsent {
-			t.free()
-		}
 	}
 }
 
@@ -332,7 +329,5 @@ func (l *lane) close() {
 	if conn != nil {
 		_ = conn.Close() // there is nothing left to lose on it
 	}
-	for _, t := range over {
-		t.answer(t.replies)
-	}
+	finish(over)
 }

@@ -64,10 +64,7 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	}
 	why := k.cause
 	l.mu.Unlock()
-	for _, t := range stay {
-		t.answer(t.replies)
-		t.free()
-	}
+	finish(stay)
 	l.failAll(lost, why)
 	return 0
 }

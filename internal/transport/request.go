@@ -55,6 +55,14 @@ func (t *request) free() {
 	requests.Put(t)
 }
 
+// finish answers and frees failed requests. The caller does not hold lane.mu.
+func finish(over []*request) {
+	for _, t := range over {
+		t.answer(t.replies)
+		t.free()
+	}
+}
+
 // fail sets the error of the calls without a reply. The caller holds lane.mu.
 func (t *request) fail(err error) {
 	for i, c := range t.cmds {

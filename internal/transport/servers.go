@@ -106,19 +106,15 @@ func (s *servers) admit(lane int, conn net.Conn, server, witness string) (provin
 // the address is taken to have moved on, and the lane connections are closed. If the address leads
 // to both servers, the next lane connection shows the fault.
 func (s *servers) hear(server string) {
-	for _, c := range s.moved(server) {
+	var over []net.Conn
+	s.mu.Lock()
+	if server != "" && s.fault == nil {
+		over = s.move(server)
+	}
+	s.mu.Unlock()
+	for _, c := range over {
 		abort(c)
 	}
-}
-
-// moved does the work of hear, and returns the connections to close.
-func (s *servers) moved(server string) (over []net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if server == "" || s.fault != nil {
-		return nil
-	}
-	return s.move(server)
 }
 
 // move records the address's server, and returns connections to any other. The caller holds mu.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 // work connects, and sends the queue, until the lane is closed.
@@ -64,10 +66,7 @@ func (l *lane) connect() {
 		over := l.refuse(l.node.Failure(notSent{err}, false))
 		proves := l.proves
 		l.mu.Unlock()
-		for _, t := range over {
-			t.answer(t.replies)
-			t.free()
-		}
+		finish(over)
 		if proves {
 			pause = tryEvery
 		}
@@ -96,9 +95,7 @@ const witnessWait = 100 * time.Millisecond
 func (l *lane) join(ctx context.Context) error {
 	conn, err := l.dial(ctx)
 	if err != nil {
-		l.admitted(nil, false)
-		l.node.servers.failed()
-		return err
+		return l.failed(err)
 	}
 	beside, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -114,9 +111,7 @@ func (l *lane) join(ctx context.Context) error {
 	began := time.Now()
 	k, err := l.shakeHands(ctx, conn)
 	if err != nil {
-		l.admitted(nil, false)
-		l.node.servers.failed()
-		return err
+		return l.failed(err)
 	}
 	if k.server == "" { // no witness can contradict it
 		cancel()
@@ -130,40 +125,37 @@ func (l *lane) join(ctx context.Context) error {
 	case <-beside.Done():
 	}
 	proves, err := l.node.servers.admit(l.number, k.Conn, k.server, other)
-	if err != nil {
-		_ = k.Close() // nothing was sent on it
-		k = nil
-	}
 	if errors.Is(err, errDoubtful) {
+		_ = k.Close() // nothing was sent on it
 		cancel()
 		return l.join(ctx)
 	}
-	if !l.admitted(k, proves) {
-		_ = k.Close()
-		return l.ctx.Err()
+	l.mu.Lock()
+	if l.proves = proves; l.closed {
+		err = quorumlock.ErrClosed
+	}
+	if err == nil {
+		l.conn = k
+		l.node.workers.Go(func() error {
+			defer l.keepAuthenticated(k)()
+			l.lost(k, l.listen(k))
+			return nil
+		})
+	}
+	l.mu.Unlock()
+	if err != nil {
+		_ = k.Close() // nothing was sent on it
 	}
 	return err
 }
 
-// admitted sets the connection, if there is one, and starts to read its replies. It returns false
-// if the lane is closed.
-func (l *lane) admitted(k *connection, proves bool) bool {
+// failed records that the lane could not connect, and returns the reason.
+func (l *lane) failed(err error) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.proves = proves
-	if k == nil {
-		return true
-	}
-	if l.closed {
-		return false
-	}
-	l.conn = k
-	l.node.workers.Go(func() error {
-		defer l.keepAuthenticated(k)()
-		l.lost(k, l.listen(k))
-		return nil
-	})
-	return true
+	l.proves = false
+	l.mu.Unlock()
+	l.node.servers.failed()
+	return err
 }
 
 // dial opens a connection until ctx is done. Not every dialer heeds its ctx. A late dial goes on:
