@@ -18,31 +18,37 @@ type single struct {
 	last map[line]chan struct{} // by line, the end of the latest request: closed when it is over
 }
 
-// singleRequest is a set of calls with one deadline and one answer.
-type singleRequest struct {
-	ctx      context.Context
-	line     line
-	deadline time.Time
-	calls    []wire.Call
-	answer   func([]wire.Reply)
-}
-
 // line is the order of one waiter's calls in one lane.
 type line struct {
 	lane   quorum.Lane
 	waiter string // empty for calls that need no order
 }
 
-func (s *single) do(r *singleRequest) {
+// do sends the calls once the request before them in their line is over, unless their deadline comes
+// first.
+func (s *single) do(ctx context.Context, l line, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	over := make(chan struct{})
-	before := s.enter(r.line, over)
+	before := s.enter(l, over)
 	err := s.node.locks.Go(func() {
-		s.run(r, before)
-		s.leave(r.line, over)
+		defer s.leave(l, over)
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+		defer cancel()
+		if before != nil {
+			defer func() { <-before }() // the next request waits for this one, too
+			select {
+			case <-before:
+			case <-ctx.Done():
+			}
+		}
+		if deadline.After(time.Now()) {
+			answer(s.node.sendAlone(ctx, calls))
+		} else {
+			answer(unanswered(calls, s.node.unsent))
+		}
 	})
 	if err != nil {
-		s.leave(r.line, over)
-		r.answer(s.node.unanswered(len(r.calls), err))
+		s.leave(l, over)
+		answer(unanswered(calls, s.node.Failure(err, false)))
 	}
 }
 
@@ -69,27 +75,4 @@ func (s *single) leave(l line, over chan struct{}) {
 		delete(s.last, l)
 	}
 	close(over)
-}
-
-// run sends a request once the one before it is over, unless its deadline comes first. In both
-// cases it returns after the one before.
-func (s *single) run(r *singleRequest, before <-chan struct{}) {
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.ctx), r.deadline)
-	defer cancel()
-	if before != nil {
-		defer func() { <-before }()
-		select {
-		case <-before:
-		case <-ctx.Done():
-		}
-	}
-	if !r.deadline.After(time.Now()) {
-		replies := make([]wire.Reply, len(r.calls))
-		for i := range replies {
-			replies[i].Err = s.node.unsent
-		}
-		r.answer(replies)
-		return
-	}
-	r.answer(s.node.sendAlone(ctx, r.calls))
 }

@@ -40,7 +40,7 @@ func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
 			err = n.usedUp(ctx.Err())
 		}
 	}
-	return n.unanswered(len(calls), err)
+	return unanswered(calls, n.Failure(err, false))
 }
 
 // connect makes a connection for later calls, within the node's own timeout. It is called after a

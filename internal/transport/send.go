@@ -20,11 +20,11 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, cal
 	case len(calls) == 0:
 		answer(nil)
 	case n.err != nil:
-		answer(n.unanswered(len(calls), n.err))
+		answer(unanswered(calls, n.Failure(n.err, false)))
 	case n.lanes[0] != nil:
 		n.lanes[lane].do(deadline, calls, answer)
 	default:
-		n.single.do(&singleRequest{ctx: ctx, line: line{lane, calls[0].Waiter()}, deadline: deadline, calls: detached(calls), answer: answer})
+		n.single.do(ctx, line{lane, calls[0].Waiter()}, deadline, detached(calls), answer)
 	}
 }
 
@@ -55,10 +55,11 @@ func (n *Node) Send(ctx context.Context, calls ...wire.Call) []wire.Reply {
 	return <-answered
 }
 
-func (n *Node) unanswered(calls int, err error) []wire.Reply {
-	replies := make([]wire.Reply, calls)
+// unanswered returns replies with one error.
+func unanswered(calls []wire.Call, err error) []wire.Reply {
+	replies := make([]wire.Reply, len(calls))
 	for i := range replies {
-		replies[i].Err = n.Failure(err, false)
+		replies[i].Err = err
 	}
 	return replies
 }
