@@ -16,9 +16,8 @@ import (
 // first listener, and closes it after the last.
 type hub struct {
 	client  redis.UniversalClient
-	sharded bool // its channels are in one slot of a cluster
-	// Called before each connection is opened, and at each ping; may be nil.
-	before func(context.Context)
+	sharded bool                  // its channels are in one slot of a cluster
+	before  func(context.Context) // called before each connection is opened, and at each ping
 
 	mu       sync.Mutex
 	closed   bool
@@ -56,7 +55,7 @@ const (
 )
 
 func (h *hub) init(client redis.UniversalClient) {
-	h.client = client
+	h.client, h.before = client, func(context.Context) {}
 	h.channels = make(map[string]*channel)
 	h.changed, h.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	h.open, h.cancel = context.WithCancel(context.Background())
@@ -98,7 +97,7 @@ func (h *hub) listen(l *listener) {
 		h.running = true
 		h.finished.Go(h.run)
 	}
-	h.signal()
+	wake(h.changed)
 }
 
 func (l *listener) stop() {
@@ -112,7 +111,7 @@ func (l *listener) stop() {
 		if ch := h.channels[l.channel]; ch != nil {
 			delete(ch.listeners, l)
 		}
-		h.signal()
+		wake(h.changed)
 		h.mu.Unlock()
 		return
 	}
@@ -132,16 +131,7 @@ func (h *hub) move(to func(channel string) *hub) {
 		}
 		delete(h.channels, name)
 	}
-	h.signal()
-}
-
-func (h *hub) signal() { wake(h.changed) }
-
-// authenticates records the credentials of the present connection, or of one made later.
-func (h *hub) authenticates(c Credentials) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.expires = c.Expires
+	wake(h.changed)
 }
 
 // reconnect replaces the present connection, because the address leads to another server.
@@ -160,7 +150,7 @@ func (h *hub) close() {
 	h.channels = make(map[string]*channel)
 	h.mu.Unlock()
 	h.cancel()
-	h.signal()
+	wake(h.changed)
 	h.finished.Wait()
 }
 
@@ -225,9 +215,7 @@ func (h *hub) forget() {
 // reconnects if the dialer of a client given to [New] ignores ctx, as go-redis's own does with TLS.
 // That connection is dropped.)
 func (h *hub) connect() error {
-	if h.before != nil {
-		h.bounded(h.before)
-	}
+	h.bounded(h.before)
 	open := h.client.Subscribe
 	if h.sharded {
 		open = h.client.SSubscribe
@@ -237,31 +225,26 @@ func (h *hub) connect() error {
 	default:
 	}
 	ps := open(h.open)
-	var reading chan struct{} // closed when broken is set
-	var broken error
-	var refresh <-chan time.Time // nil: the credentials do not expire
-	defer func() {
+	wanted, err := h.subscribe(ps)
+	if !wanted || err != nil {
 		_ = ps.Close() // there is nothing left to lose on it
-		if reading != nil {
-			<-reading
-		}
+		return err
+	}
+	h.came()
+	expiring := h.expiring()
+	var broken error
+	reading := make(chan struct{}) // closed when broken is set
+	h.finished.Go(func() {
+		defer close(reading)
+		broken = h.read(ps)
+	})
+	defer func() {
+		_ = ps.Close()
+		<-reading
 	}()
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
-	for {
-		if wanted, err := h.subscribe(ps); !wanted || err != nil {
-			return err
-		}
-		if reading == nil {
-			reading = make(chan struct{})
-			if expires := h.came(); !expires.IsZero() {
-				refresh = time.After(untilRefresh(expires))
-			}
-			h.finished.Go(func() {
-				broken = h.read(ps)
-				close(reading)
-			})
-		}
+	for wanted && err == nil {
 		select {
 		case <-h.changed:
 		case <-h.open.Done():
@@ -270,18 +253,18 @@ func (h *hub) connect() error {
 			return broken
 		case <-h.moved:
 			return errMoved
-		case <-refresh:
+		case <-expiring:
 			return nil
 		case <-ping.C:
 			// It may have had no answer, and no call may follow.
-			if h.before != nil {
-				h.bounded(h.before)
-			}
+			h.bounded(h.before)
 			if err := h.ping(ps); err != nil {
 				return err
 			}
 		}
+		wanted, err = h.subscribe(ps)
 	}
+	return err
 }
 
 // ping sends a PING on a silent connection. If the silence goes on, the way to the server is dead,
@@ -299,12 +282,11 @@ func (h *hub) ping(ps *redis.PubSub) (err error) {
 	return err
 }
 
-// came records that the server has sent something, and returns the expiry of the credentials.
-func (h *hub) came() (expires time.Time) {
+// came records that the server has sent something.
+func (h *hub) came() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = time.Now()
-	return h.expires
 }
 
 // errSilent ends a silent connection.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -64,11 +65,12 @@ func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner,
 // ForceRelease frees the lock of any holder, and reports whether there was one. The holder learns
 // of it when it renews.
 func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
-	if err := n.checkCall(ctx, name); err != nil {
-		return false, err
-	}
-	ok, err := n.call(ctx, wire.ForceRelease(name), nil).Done()
-	return ok, n.typed(err)
+	return ask(ctx, n, name, wire.ForceRelease(name), wire.Reply.Done)
+}
+
+// ForceReleaseSemaphore is ForceRelease for a semaphore: it frees all slots.
+func (n *Node) ForceReleaseSemaphore(ctx context.Context, name string) (bool, error) {
+	return ask(ctx, n, name, wire.ForceRelease(name).OfSemaphore(0, 0), wire.Reply.Done)
 }
 
 // maxWaiters limits the waiters in the result of Inspect.
@@ -77,29 +79,21 @@ const maxWaiters = 100
 // Inspect returns the holders of the lock with their counts, the remaining TTL, the last fencing
 // token, and the queue: its length, and its first hundred waiters.
 func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
-	if err := n.checkCall(ctx, name); err != nil {
-		return quorumlock.State{}, err
-	}
-	s, err := n.call(ctx, wire.Inspect(name, maxWaiters), nil).Inspected()
-	return s, n.typed(err)
+	return ask(ctx, n, name, wire.Inspect(name, maxWaiters), wire.Reply.Inspected)
 }
 
 // InspectSemaphore is Inspect for a semaphore: it returns the holders of the slots.
 func (n *Node) InspectSemaphore(ctx context.Context, name string) (quorumlock.State, error) {
-	if err := n.checkCall(ctx, name); err != nil {
-		return quorumlock.State{}, err
-	}
-	s, err := n.call(ctx, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), nil).InspectedSlots()
-	return s, n.typed(err)
+	return ask(ctx, n, name, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), wire.Reply.InspectedSlots)
 }
 
-// ForceReleaseSemaphore is ForceRelease for a semaphore: it frees all slots.
-func (n *Node) ForceReleaseSemaphore(ctx context.Context, name string) (bool, error) {
+// ask makes a call that concerns no owner, and reads its reply.
+func ask[T any](ctx context.Context, n *Node, name string, c wire.Call, read func(wire.Reply) (T, error)) (T, error) {
 	if err := n.checkCall(ctx, name); err != nil {
-		return false, err
+		return *new(T), err
 	}
-	ok, err := n.call(ctx, wire.ForceRelease(name).OfSemaphore(0, 0), nil).Done()
-	return ok, n.typed(err)
+	v, err := read(n.call(ctx, c, nil))
+	return v, n.typed(err)
 }
 
 // ReleaseOwner frees all that an owner, as Inspect names it, has of a lock or a semaphore. found
@@ -124,6 +118,20 @@ func (n *Node) ReleaseOwner(ctx context.Context, name string, owner quorumlock.O
 		found = found || held
 	}
 	return found, nil
+}
+
+// Ready tests whether the node would grant the lock name, which no caller uses, and returns the
+// round trip. It leaves no keys. s has the prefix of the locks and the restart guard. Ready returns
+// when ctx is done, or after the node's timeout. The error is a *[quorumlock.NodeError] with the
+// reason of a refusal: the node is unreachable, a replica, out of memory, the wrong shard or
+// quarantined, or denies the user a command. Ready needs only the permissions of a lock.
+func (n *Node) Ready(ctx context.Context, s options.Settings, name string) (time.Duration, error) {
+	if ctx == nil {
+		return 0, quorumlock.ErrNilContext
+	}
+	asked := time.Now()
+	err := n.call(ctx, wire.Ready(s.Prefix+name, options.Quarantine(&s)), nil).Readied()
+	return time.Since(asked), n.typed(err)
 }
 
 // checkCall returns the error of a nil ctx or a wrong name.

@@ -113,3 +113,20 @@ func (l *lane) retire(k *connection) {
 		l.cut(k, errStale)
 	}
 }
+
+// authenticates records the credentials of the present connection, or of one made later.
+func (h *hub) authenticates(c Credentials) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expires = c.Expires
+}
+
+// expiring returns a channel that has a value when the connection needs new credentials, or nil.
+func (h *hub) expiring() <-chan time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.expires.IsZero() {
+		return nil
+	}
+	return time.After(untilRefresh(h.expires))
+}
