@@ -103,7 +103,6 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Repl
 
 // add queues a request of calls; none for AUTH.
 func (l *lane) add(t *request, calls []wire.Call) {
-	deadline := t.deadline
 	l.mu.Lock()
 	if err := l.admit(t); err != nil {
 		t.fail(l.node.Failure(err, false))
@@ -122,12 +121,15 @@ func (l *lane) add(t *request, calls []wire.Call) {
 		return
 	}
 	t.mark = l.read
-	if l.queue.first == nil {
-		l.last, l.unordered = deadline, false
+	switch {
+	case l.queue.first == nil:
+		l.last, l.unordered = t.deadline, false
+	case t.deadline.Before(l.last):
+		l.unordered = true
+	default:
+		l.last = t.deadline
 	}
-	l.unordered = l.unordered || deadline.Before(l.last)
 	l.queue.push(t)
-	l.last = later(l.last, deadline)
 	if !l.works {
 		l.works = true
 		l.node.workers.Go(func() error {
@@ -136,7 +138,7 @@ func (l *lane) add(t *request, calls []wire.Call) {
 		})
 	}
 	wakes := !l.busy && (l.conn == nil || len(l.underWay) == 0 || l.conn.isFar())
-	l.expect(deadline)
+	l.expect(t.deadline)
 	l.mu.Unlock()
 	if wakes {
 		wake(l.wake)
@@ -239,13 +241,6 @@ func (l *lane) expect(deadline time.Time) {
 	} else {
 		l.timer.Reset(time.Until(deadline))
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // expire answers the requests past their deadlines, and closes a connection with overdue replies.
