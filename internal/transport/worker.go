@@ -25,15 +25,21 @@ func (l *lane) work() {
 			l.connect()
 			continue
 		}
-		var over <-chan time.Time
-		if wait := l.send(k); wait > 0 {
-			pause.Reset(wait)
-			over = pause.C
-		}
-		select {
-		case <-l.wake:
-		case <-over:
-		}
+		l.wait(pause, l.send(k))
+	}
+}
+
+// wait waits until wake has a value, and no longer than limit; 0 is no limit. Package locktest knows
+// an idle worker by this function.
+func (l *lane) wait(pause *time.Timer, limit time.Duration) {
+	var over <-chan time.Time
+	if limit > 0 {
+		pause.Reset(limit)
+		over = pause.C
+	}
+	select {
+	case <-l.wake:
+	case <-over:
 	}
 }
 
