@@ -147,7 +147,7 @@ func (m *Machine) attachedTTL() time.Duration {
 		}
 	}
 	slices.Sort(left)
-	return min(left[len(left)-m.cfg.Tree.Need()], m.cfg.TTL)
+	return min(left[max(len(left)-m.cfg.Tree.Need(), 0)], m.cfg.TTL)
 }
 
 // lastsForRenewal reports whether an attached hold has time for its first renewal: four times the
