@@ -81,7 +81,7 @@ type Credentials struct {
 // done. If it fails, the calls that need the connection return its error.
 //
 // The function is called again for an open connection when three quarters of the time until Expires
-// are over, at most every 10 s, and the node sends AUTH with what it returns. No call waits for
+// are over, at most once a minute, and the node sends AUTH with what it returns. No call waits for
 // that. If the function fails or the server refuses, the connection is used until the server closes
 // it, and the function is called again meanwhile. Credentials without Expires are not renewed.
 //

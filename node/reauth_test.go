@@ -179,8 +179,12 @@ func TestSubscriptionsOutliveTheirCredentials(t *testing.T) {
 		settle(9*time.Hour - time.Second)
 		e.check(t, "")
 		s.Redis.RequireUserAuth("billing", "two")
-		secret.set("two", nil)
+		secret.set("three", nil) // refused: the connection goes on
 		settle(2 * time.Second)
+		s.Redis.Publish("channel", "still here")
+		e.check(t, "still here")
+		secret.set("two", nil)
+		settle(time.Minute)
 		e.check(t, "") // it may have missed messages
 		connections(t, s, 1)
 		s.Redis.Publish("channel", "hello")

@@ -67,13 +67,9 @@ func (s sources) urls(command string) (urls []string, file string, err error) {
 	return urls, file, nil
 }
 
-// rereadWithin bounds the time until an open connection uses the credentials in the file: short
-// tokens live for an hour.
-const rereadWithin = 20 * time.Minute
-
 // reread returns the URL of a node without its credentials, and an option that reads them from the
-// file again for each connection, and every quarter of an hour, since they may change. While the
-// file has none, the last ones count. For a URL without credentials the option is nil.
+// file again for each connection, since they may change. While the file has none, the last ones
+// count. For a URL without credentials the option is nil.
 func reread(file, rawURL string) (string, node.Option) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.User == nil {
@@ -96,7 +92,7 @@ func reread(file, rawURL string) (string, node.Option) {
 		}
 		user := last.Load()
 		password, _ := user.Password()
-		return node.Credentials{User: user.Username(), Password: password, Expires: time.Now().Add(rereadWithin)}, nil
+		return node.Credentials{User: user.Username(), Password: password}, nil
 	})
 }
 

@@ -1,67 +1,16 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/node"
 )
-
-// heard is a connection that records the last write.
-type heard struct {
-	net.Conn
-	said *atomic.Value // string
-}
-
-func (c heard) Write(b []byte) (int, error) {
-	c.said.Store(string(b))
-	return c.Conn.Write(b)
-}
-
-// An open connection uses the credentials in the file within twenty minutes.
-func TestOpenConnectionsUseTheCredentialsInTheFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "nodes")
-	write := func(password string) {
-		if err := os.WriteFile(file, []byte("redis://me:"+password+"@h\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("first")
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 1)
-		servers[0].Redis.RequireUserAuth("me", "first")
-		var said atomic.Value
-		bare, credentials := reread(file, "redis://me:first@h")
-		n, err := node.Dial(bare, credentials, node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := servers[0].DialContext(ctx, network, addr)
-			return heard{conn, &said}, err
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer n.Close() //nolint:errcheck // nothing depends on it
-		locktest.Unlock(t, locktest.Lock(t, n.Mutex("x")))
-		servers[0].Redis.RequireUserAuth("me", "second")
-		write("second")
-		synctest.Wait()
-		said.Store("")
-		time.Sleep(rereadWithin)
-		synctest.Wait()
-		const auth = "*3\r\n$4\r\nauth\r\n$2\r\nme\r\n$6\r\nsecond\r\n"
-		if got := said.Load(); got != auth {
-			t.Errorf("sent %q last, want %q", got, auth)
-		}
-	})
-}
 
 // A long run outlives the rotation of its passwords and certificates: each connection reads the
 // files again. While they are gone, the last ones count.

@@ -19,6 +19,8 @@ type hub struct {
 	sharded bool                  // its channels are in one slot of a cluster
 	before  func(context.Context) // called before each connection is opened, and at each ping
 
+	accepted func(context.Context) bool // whether the server accepts new credentials
+
 	mu       sync.Mutex
 	closed   bool
 	channels map[string]*channel
@@ -254,7 +256,13 @@ func (h *hub) connect() error {
 		case <-h.moved:
 			return errMoved
 		case <-expiring:
-			return nil
+			// Until new credentials are accepted, the connection goes on with the old ones.
+			ok := false
+			h.bounded(func(ctx context.Context) { ok = h.accepted(ctx) })
+			if ok {
+				return nil
+			}
+			expiring = time.After(refreshPause)
 		case <-ping.C:
 			// It may have had no answer, and no call may follow.
 			h.bounded(h.before)

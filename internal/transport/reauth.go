@@ -2,6 +2,8 @@ package transport
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,7 +22,7 @@ type Credentials struct {
 // go-redis sends no AUTH on it.
 
 // refreshPause is the shortest time from one use of credentials to the next.
-const refreshPause = 10 * time.Second
+const refreshPause = time.Minute
 
 // untilRefresh returns the time until new credentials are needed. A quarter of the time is left for
 // failures, and for caches that return the same credentials until shortly before their end.
@@ -36,12 +38,29 @@ func (n *Node) provider(got func(Credentials)) func(context.Context) (user, pass
 		return nil
 	}
 	return func(ctx context.Context) (user, password string, err error) {
-		c, err := ask(ctx)
+		c, err := n.credentials(ctx)
 		if err == nil {
 			got(c)
 		}
 		return c.User, c.Password, err
 	}
+}
+
+// credentials calls the function of WithCredentials.
+func (n *Node) credentials(ctx context.Context) (c Credentials, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the function of WithCredentials panicked: %v", r)
+		}
+	}()
+	return n.config.Credentials(ctx)
+}
+
+// accepted reports whether a new connection is accepted, with new credentials.
+func (n *Node) accepted(ctx context.Context) bool {
+	works := false
+	_ = n.With(ctx, func(conn redis.Cmdable) { works = conn.Ping(ctx).Err() == nil })
+	return works
 }
 
 // keepAuthenticated sends AUTH on a connection, each time before its credentials expire, until stop
@@ -71,18 +90,16 @@ func (l *lane) keepAuthenticated(k *connection) (stop func()) {
 func (l *lane) reauthenticate(ctx context.Context, k *connection) (expires time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.node.connectLimit)
 	defer cancel()
-	c, err := l.node.config.Credentials(ctx)
+	c, err := l.node.credentials(ctx)
 	if err != nil {
 		return time.Time{}, err
 	}
 	done := make(chan error, 1)
 	l.add(newAuth(l, c, func(rs []wire.Reply) { done <- rs[0].Err }), nil)
-	if err = <-done; err == nil || ctx.Err() != nil {
-		return c.Expires, err
+	if err = <-done; err == nil {
+		return c.Expires, nil
 	}
-	works := false
-	_ = l.node.With(ctx, func(conn redis.Cmdable) { works = conn.Ping(ctx).Err() == nil })
-	if works {
+	if _, refused := errors.AsType[redis.Error](err); refused && l.node.accepted(ctx) {
 		l.retire(k)
 	}
 	return time.Time{}, err
@@ -101,6 +118,7 @@ func newAuth(l *lane, c Credentials, answer func([]wire.Reply)) *request {
 	t := newRequest(l, time.Now().Add(l.node.connectLimit), nil, answer)
 	t.cmds = []*command{{request: t, script: &wire.Script{}, sent: sent}}
 	t.replies, t.left, t.size = make([]wire.Reply, 1), 1, len(sent)
+	t.limit = l.node.config.Timeout // it must not keep the calls beside it waiting for longer
 	return t
 }
 

@@ -117,7 +117,7 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 		n.lanes[i] = newLane(n, i)
 	}
 	o.Dialer = guarded(dial)
-	o.CredentialsProviderContext = n.provider(n.hub.authenticates)
+	o.CredentialsProviderContext, n.hub.accepted = n.provider(n.hub.authenticates), n.accepted
 	protocol := o.Protocol
 	if protocol < 2 {
 		protocol = 3 // go-redis's default
