@@ -72,7 +72,7 @@ type Credentials struct {
 	Password string
 
 	// Expires is the time at which the server closes a connection with these credentials. The zero
-	// value is never.
+	// value means never.
 	Expires time.Time
 }
 
@@ -81,15 +81,16 @@ type Credentials struct {
 // done. If it fails, the calls that need the connection return its error.
 //
 // The function is called again for an open connection when three quarters of the time until Expires
-// are over, at most once a minute, and the node sends AUTH with what it returns. No call waits for
-// that. If the function fails or the server refuses, the connection is used until the server closes
-// it, and the function is called again meanwhile. Credentials without Expires are not renewed.
+// have passed, at most once a minute, and the node sends AUTH with what it returns. No call waits
+// for that. If the function fails or the server refuses, the connection stays in use until the
+// server closes it or accepts the new credentials on another, and the function is called again.
+// Credentials without Expires are not renewed.
 //
 //   - Amazon ElastiCache and MemoryDB with IAM close a connection 12 hours after its last AUTH:
 //     return a new token, and time.Now().Add(12*time.Hour) as Expires.
 //   - Azure with Microsoft Entra ID closes a connection when its token expires: return the token's
 //     expiry.
-//   - Redis leaves a connection open when its password changes: leave Expires empty.
+//   - Redis leaves a connection open when its password changes: leave Expires zero.
 func WithCredentials(f func(ctx context.Context) (Credentials, error)) Option {
 	return func(c *config) {
 		if c.Credentials = nil; f != nil {

@@ -139,7 +139,7 @@ type Machine struct {
 	giveUpAt        time.Duration // when the attempt ends without the missing answers; 0: never
 	nextAttemptAt   time.Duration // in Waiting: the time of the next attempt
 	handoffDeadline time.Duration // in Waiting: end of the wait for calls and handoffs; 0: none
-	handoffWait     time.Duration // the length of that wait; 0: unknown
+	handoffWait     time.Duration // the length of that wait; 0: not chosen yet
 	waitingSince    time.Duration // when Waiting began
 	refresh         time.Duration // refreshAfter at the last attempt, as the nodes were told
 

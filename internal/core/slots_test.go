@@ -75,7 +75,7 @@ func TestDifferentSlotsAreNoQuorumDuringAnAttempt(t *testing.T) {
 	}
 }
 
-// A hold that was handed over has the slots that were, also where the attempt was granted another.
+// A hold that was handed over has the slots handed over, even where the attempt was granted others.
 func TestAHandoffDuringAnAttemptHasItsOwnSlots(t *testing.T) {
 	c := config(Every([]Tree{Majority(3, 5), Majority(3, 5)}))
 	c.Slots = []Slots{{0, 5, 3}, {5, 5, 3}}

@@ -18,20 +18,20 @@ type Credentials struct {
 }
 
 // A server may close a connection whose credentials have expired. So each lane sends AUTH with new
-// credentials before, as one of its calls. The connection of subscriptions is replaced instead:
+// credentials in time, as one of its calls. The connection of subscriptions is replaced instead:
 // go-redis sends no AUTH on it.
 
-// refreshPause is the shortest time from one use of credentials to the next.
+// refreshPause is the shortest pause between two refreshes of a connection's credentials.
 const refreshPause = time.Minute
 
 // untilRefresh returns the time until new credentials are needed. A quarter of the time is left for
-// failures, and for caches that return the same credentials until shortly before their end.
+// failures, and for caches that return the same credentials until shortly before they expire.
 func untilRefresh(expires time.Time) time.Duration {
 	return max(time.Until(expires)*3/4, refreshPause)
 }
 
-// provider returns the credentials for go-redis, nil without a function. got receives those of each
-// new connection.
+// provider returns Credentials for go-redis, or nil if there is none. got receives the credentials
+// of each new connection.
 func (n *Node) provider(got func(Credentials)) func(context.Context) (user, password string, err error) {
 	ask := n.config.Credentials
 	if ask == nil {
@@ -122,7 +122,7 @@ func newAuth(l *lane, c Credentials, answer func([]wire.Reply)) *request {
 	return t
 }
 
-// retire ends a connection after the pipelines under way. Queued calls wait for the next one.
+// retire ends a connection after the pipelines under way. Queued calls wait for a new one.
 func (l *lane) retire(k *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,14 +132,14 @@ func (l *lane) retire(k *connection) {
 	}
 }
 
-// authenticates records the credentials of the present connection, or of one made later.
+// authenticates records the expiry of the latest credentials.
 func (h *hub) authenticates(c Credentials) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.expires = c.Expires
 }
 
-// expiring returns a channel that has a value when the connection needs new credentials, or nil.
+// expiring returns a channel that fires when the connection needs new credentials, nil if never.
 func (h *hub) expiring() <-chan time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

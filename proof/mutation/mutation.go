@@ -95,7 +95,7 @@ type trial struct {
 	Proof
 	bin     string
 	reaches map[int]bool  // the statements that it runs
-	limit   time.Duration // a run that takes longer hangs
+	limit   time.Duration // a run that takes longer counts as hung
 }
 
 // trial builds a proof and runs it with nothing left out.
@@ -122,7 +122,7 @@ func (m *Mutations) trial(t *testing.T, p Proof, all []*statement) trial {
 }
 
 // notices reports whether a proof fails without a statement, or does not end within the limit. It
-// appends the numbers of the statements that run to a file, unless its name is empty.
+// appends the numbers of the statements that run to the file reached, unless that is empty.
 func (p *trial) notices(t *testing.T, number int, limit time.Duration, reached string) bool {
 	env := []string{variable + "=" + strconv.Itoa(number), variable + "_REACHED=" + reached, "GOMAXPROCS=1"}
 	if p.Seeds > 0 {
@@ -314,7 +314,7 @@ func (m *Mutations) sources(t *testing.T, all []*statement) map[string]string {
 	return files
 }
 
-// switches is the file that is added to the package.
+// switches is the source of the file added to the package.
 const switches = `package %s
 
 import (

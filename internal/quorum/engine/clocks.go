@@ -26,13 +26,13 @@ type Clocks[N comparable] struct {
 	readAt     int64               // own time of the last report
 }
 
-// NewTicket returns the own time, and never the same twice.
+// NewTicket returns the own time, or a later one: never the same twice.
 func (c *Clocks[N]) NewTicket(own int64) int64 {
 	c.last = max(c.last+1, own)
 	return c.last
 }
 
-// Read records the clock of a node from the reply to a request that was sent at asked.
+// Read records the clock of a node from the reply to a request sent at asked.
 func (c *Clocks[N]) Read(n N, at time.Time, asked, own int64) {
 	if c.ahead == nil {
 		c.ahead = make(map[N]time.Duration)

@@ -1,6 +1,6 @@
-// Package engine has the decisions of a client that are no business of a single call: without a
-// clock, a goroutine, a mutex or a connection. Its callers give it the time, and carry out what it
-// returns: package quorum, which ships, and the simulations coresim and slotsim.
+// Package engine has the decisions of a client beyond a single call, without a clock, a goroutine,
+// a mutex or a connection. Its callers, package quorum and the simulations coresim and slotsim,
+// give it the time and carry out what it returns. "X follows": the caller calls X next.
 //
 //	clocks.go     the clocks of the nodes, and the tickets of calls
 //	localqueue.go the callers of one lock in this process, of which a few go to the nodes
@@ -13,6 +13,6 @@
 //	recall.go     first attempts that were never sent
 //	messages.go   the messages that wake waiters
 //
-// Times are core.Time's: since an arbitrary moment, by a clock that never steps. An own time is a
-// client's wall clock of its beginning plus the time since, in µs.
+// Times count from an arbitrary moment, by a clock that never steps. An own time is a client's wall
+// clock at its start plus the time since, in µs.
 package engine

@@ -27,7 +27,7 @@ func (e *Ended) Add(number uint64) {
 	e.oldest = (e.oldest + 1) % maxEnded
 }
 
-// Keep records that the nodes keep the lock of a call until then, after its hold: because of
+// Keep records that the nodes keep the lock of a call after its hold, until a time: because of
 // UnlockAfter or Detach.
 func (e *Ended) Keep(number uint64, until, now time.Duration) {
 	if len(e.kept) >= e.sweepAt {

@@ -18,7 +18,7 @@ type Health struct {
 	down   bool          // reported as down; a success upAfter after the last failure resets it
 }
 
-// upAfter is the time without a failure after which a node is reported as up. A server without
+// upAfter is the time without a failure after which a node is reported as up. A server out of
 // memory refuses acquires, but runs releases. Without this pause, each lock would log two lines.
 const upAfter = time.Second
 

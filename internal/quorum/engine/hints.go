@@ -14,7 +14,7 @@ type Hints struct {
 const sameHint = 1000
 
 // Next returns the least token that an attempt asks for: the wall clock in µs, or the highest token
-// seen plus the time since, if that is higher. With a hint, the nodes mostly agree at once. The
+// seen plus the time since, if that is higher. With a hint, the nodes usually agree at once. The
 // token seen plus 1 is not enough: if the nodes forget their counters, another owner may have been
 // granted it since. For the same reason, attempts in one microsecond have different hints. A node
 // ignores a hint that is far from its own clock.

@@ -65,9 +65,10 @@ func (t *Turn[T]) Leave() {
 // Empty reports whether the queue has no callers.
 func (q *LocalQueue[T]) Empty() bool { return q.length == 0 }
 
-// Admit admits the next caller that may go to the nodes, and returns nil if none may: one of the
-// first few, or any that shares the lock, since no reader waits for another. A caller is admitted
-// only when the nodes have the ticket of the one before, since a node may replace an unsure ticket.
+// Admit admits and returns the next caller that may go to the nodes, nil if there is none: one of
+// the first few, or any that shares the lock, since no reader waits for another. A caller is
+// admitted only when the nodes have the ticket of the one before, since a node may replace an
+// unsure ticket.
 func (q *LocalQueue[T]) Admit() *Turn[T] {
 	t, few := q.first, maxAdmitted
 	if q.Shared {
@@ -102,7 +103,7 @@ func (t *Turn[T]) Callers() int {
 }
 
 // Settle records that all nodes have this ticket, or have been sent it. From now on, the nodes
-// queue later calls behind it. It reports whether it is the first one: then Admit follows.
+// queue later calls behind it. It reports whether this ticket is the first: then Admit follows.
 func (t *Turn[T]) Settle(ticket int64) (first bool) {
 	if t.sent == 0 {
 		t.sent = ticket

@@ -18,7 +18,7 @@ type Message struct {
 	handoff wire.Handoff
 }
 
-// ParseMessage parses a message. It returns false for a text that is none.
+// ParseMessage parses a message. It returns false for any other text.
 func ParseMessage(text string) (m Message, ok bool) {
 	what, rest, _ := strings.Cut(text, " ")
 	if what == "handoff" {
@@ -46,8 +46,8 @@ func ParseMessage(text string) (m Message, ok bool) {
 	return Message{Waiter: quorumlock.Owner(waiter), Lock: name, event: e}, true
 }
 
-// Event returns the event for the waiter's machine. cell has the lock at the sender's node, and
-// secret is that of the waiter. It returns false for a handoff without proof.
+// Event returns the event for the waiter's machine. cell is the lock's cell at the sender's node,
+// secret the waiter's. It returns false for a handoff of another cell or without proof.
 func (m *Message) Event(cell int, secret string) (e core.Event, ok bool) {
 	if m.event.Kind == core.Handoff {
 		return m.event, m.handoff.Cell == cell && m.handoff.ProvenBy(secret)

@@ -12,11 +12,11 @@ const MaxRenewals = 500
 const soonest = time.Millisecond
 
 // Renewals groups the renewals of a client's holds by node. With many leases, a write costs far
-// more than its bytes, so those of the watchdog wait a moment for more. The zero value has none.
+// more than its bytes, so the watchdog's renewals wait a moment for more. The zero value has none.
 type Renewals[N comparable, R any] struct {
 	of    map[N]*renewer[N, R]
 	turns []*renewer[N, R] // the values of of, in the order of their turns
-	due   time.Duration    // of the next turn; 0 if no turn comes
+	due   time.Duration    // when the next turn is due; 0 if none
 }
 
 // renewer has the renewals of one node.
@@ -34,8 +34,8 @@ type renewal[R any] struct {
 	over time.Duration // when the next renewal of the hold is due, and so is queued as well
 }
 
-// Add adds a renewal of a hold. It reports whether it is sent at once, by Take: if it is urgent,
-// since a caller waits for it, or if its TTL is short. Otherwise Schedule follows.
+// Add adds a renewal of a hold. It reports whether it is sent at once, by Take: if it is urgent (a
+// caller waits for it) or its TTL is short. Otherwise Schedule follows.
 func (rs *Renewals[N, R]) Add(n N, call R, ttl time.Duration, urgent bool, now time.Duration) (atOnce bool) {
 	r := rs.of[n]
 	if r == nil {
@@ -65,8 +65,8 @@ func (rs *Renewals[N, R]) Schedule(now time.Duration) (at time.Duration, set boo
 }
 
 // next returns the node with the next turn, the pause before that turn, and whether all nodes share
-// it. first is nil if nothing is queued. Nodes take turns, so that most calls meet the renewals of
-// one node at most. If turns would follow too quickly, all nodes share one.
+// it. first is nil if no node can have one. Nodes take turns, so that most calls meet the renewals
+// of one node at most. If turns would follow too quickly, all nodes share one.
 func (rs *Renewals[N, R]) next() (first *renewer[N, R], pause time.Duration, all bool) {
 	for _, r := range rs.turns {
 		if len(r.queue) == 0 || r.jammed {
@@ -101,9 +101,8 @@ func (rs *Renewals[N, R]) Turn() (nodes []N) {
 	return nodes
 }
 
-// Take returns the renewals to send to a node, and those that come too late: the next one of their
-// hold is queued as well. Otherwise the renewals for a frozen node would pile up. Landed follows
-// for those to send.
+// Take returns the renewals to send to a node, and those to drop as late: their hold has queued the
+// next one. So renewals do not pile up for a frozen node. Landed follows for those to send.
 func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	r := rs.of[n]
 	for ; len(r.queue) > 0; r.queue = r.queue[1:] {
@@ -120,7 +119,7 @@ func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	return send, late
 }
 
-// Landed records n replies of a node. It reports whether a part of its queue waits for them: then
+// Landed records replies of a node. It reports whether a part of its queue waited for them: then
 // Take follows.
 func (rs *Renewals[N, R]) Landed(n N, replies int) (again bool) {
 	r := rs.of[n]

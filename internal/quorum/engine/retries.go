@@ -26,9 +26,8 @@ const (
 	RetryTimeout = time.Second            // the time limit of a try
 )
 
-// Pending returns the release or leave that becomes pending after a call: because it has failed, or
-// because an earlier call may still run. down: it failed since the node does not serve. twice: the
-// node has to confirm it twice.
+// Pending returns the release or leave that becomes pending after a call: because the node does not
+// serve (down), or because an earlier call may still run. twice: the node has to confirm it twice.
 func Pending(m *core.Machine, k *core.Call, err error, down bool) (again core.Call, twice, is bool) {
 	if err != nil && !down {
 		return core.Call{}, false, false
@@ -112,8 +111,8 @@ const (
 	Refused                  // the node refuses it for good
 )
 
-// Done ends a try. It keeps the releases that failed, or need one more confirmation. Schedule
-// follows.
+// Done ends a try. It keeps the releases that were not served or need another confirmation.
+// Schedule follows.
 func (r *Retries[R]) Done(due []PendingRelease[R], outcomes []Outcome, now time.Duration) {
 	failed := false
 	for i, p := range due {

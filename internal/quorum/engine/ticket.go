@@ -10,10 +10,10 @@ import (
 // TicketOf returns the ticket of the next attempt: the time of the call by the clocks of the nodes.
 // began is the ticket of the call. After a first attempt without a quorum, the client knows all
 // clocks that it can know. In a first attempt the ticket is unsure while the client knows less than
-// half of them. Where a clock is known, it is sure if and only if that of the call before it in the
-// local queue is: a node could replace the unsure one of the two, and so reverse their order. The
-// ticket of a Lock never rises, and lies between those of the calls before and after it. turn is nil
-// for calls that do not queue.
+// half of them. If a clock is known, it is sure if and only if the ticket of the call before it in
+// the local queue is: a node could replace an unsure one, and so reverse their order. The ticket of
+// a Lock never rises, and lies between those of the calls before and after it. turn is nil for
+// calls that do not queue.
 func TicketOf[T any](turn *Turn[T], began int64, attempt int32, k Known) (ticket int64, unsure bool) {
 	var last, before, after int64
 	few := 2*k.Clocks < k.Nodes
