@@ -138,7 +138,8 @@ func (m *Machine) noteAttached(call Call, r Reply) {
 	}
 }
 
-// attachedTTL returns the longest TTL that a quorum still had at the Attach, at most this client's.
+// attachedTTL returns the longest TTL that the quorum still had at the Attach, at most this client's.
+// A quorum has granted it.
 func (m *Machine) attachedTTL() time.Duration {
 	var left []time.Duration
 	for i := range m.Cells {
@@ -147,7 +148,7 @@ func (m *Machine) attachedTTL() time.Duration {
 		}
 	}
 	slices.Sort(left)
-	return min(left[max(len(left)-m.cfg.Tree.Need(), 0)], m.cfg.TTL)
+	return min(left[len(left)-m.cfg.Tree.Need()], m.cfg.TTL)
 }
 
 // lastsForRenewal reports whether an attached hold has time for its first renewal: four times the

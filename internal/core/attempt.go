@@ -50,7 +50,9 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 		if m.note(now, c, r); r.Elsewhere {
 			m.name(int(call.Cell), r.Slot)
 		}
-		c.apart = c.State == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell))
+		if !m.successor { // else the slot that was handed over decides
+			c.apart = c.State == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell))
+		}
 	}
 	switch m.phase {
 	case Asking:

@@ -86,9 +86,10 @@ func (s slotOf) of(c *Cell) (slot int32, ok bool) {
 }
 
 // compareSlots chooses, for each semaphore, the slot that most cells have, of the last kind that any
-// of its cells has. It marks cells with another slot of this kind as apart. A step that changes the
-// slots of its cell compares them at once. So if the last comparison ended with the same kind, only
-// the semaphore of this cell is compared. Each attempt begins with another kind.
+// of its cells has. It marks cells with another slot of the last kind given as apart. In the phases
+// that compare slots, a step that changes the slots of its cell compares them at once. So if the
+// last comparison ended with the same kind, only the semaphore of this cell is compared. The
+// comparisons of chooseSlot end with another kind than those of the attempt that follows.
 func (m *Machine) compareSlots(kinds ...slotOf) {
 	last := kinds[len(kinds)-1]
 	first, end := 0, len(m.slots)

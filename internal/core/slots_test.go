@@ -88,6 +88,40 @@ func TestAHandoffDuringAnAttemptHasItsOwnSlots(t *testing.T) {
 	}
 }
 
+// While a successor agrees on the token, a cell may answer the attempt after it has handed over
+// another slot. It is moved to the slot of the hold all the same, and so is one that hands over
+// late.
+func TestACellThatHandedOverAnotherSlotIsMoved(t *testing.T) {
+	for name, late := range map[string][]Event{
+		"it answers late":     {answer(Acquire, 4, heldByOther)},
+		"another hands over":  {answer(Acquire, 4, heldByOther), handedSlot(3, 1)},
+		"it is granted a key": {answer(Acquire, 4, grantOf(0))},
+	} {
+		m := newSemaphore(5, 3, false)
+		refused(m, 4)
+		higher := handedSlot(2, 0)
+		higher.Token++
+		raises := callsOf(plays(m, handedSlot(0, 0), handedSlot(1, 0), higher))
+		control(t, m, Agreeing)
+		plays(m, handedSlot(4, 1))
+		plays(m, late...)
+		var fx *Effects
+		for _, c := range raises {
+			if c.Do == Raise {
+				fx = plays(m, replied(c, Reply{OK: true}))
+			}
+		}
+		if fx.Outcome != Acquired || !slices.ContainsFunc(fx.Calls, func(c Call) bool { return c.Do == Restore && c.Cell == 4 && c.Slot == 0 }) {
+			t.Errorf("%s: phase %s, cell 4 is not moved: %+v", name, phases[m.phase], fx.Calls)
+		}
+		for i := range m.Cells {
+			if c := &m.Cells[i]; c.State == Granted && c.handedSlot != m.slots[0] {
+				t.Errorf("%s: cell %d counts with slot %d, and the hold has %d", name, i, c.handedSlot, m.slots[0])
+			}
+		}
+	}
+}
+
 func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
 	m := newSemaphore(3, 3, false)
 	refused(m, int32(len(m.Cells)))

@@ -311,6 +311,7 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 		c.Handed, c.handedSlot = token, slot
 		if m.successor {
 			c.apart = slot != m.slotAt(cell)
+			c.handedApart = c.apart
 			if !again {
 				m.join(now, cell)
 			}

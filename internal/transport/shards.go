@@ -30,6 +30,9 @@ const firstSharded = 7
 
 // Sharded reports whether the node publishes on shard channels; false before the first call.
 func (n *Node) Sharded() bool {
+	if !n.cluster {
+		return false
+	}
 	n.shards.mu.Lock()
 	defer n.shards.mu.Unlock()
 	return n.shards.has
@@ -88,6 +91,9 @@ func field[T any](reply any, name string) (value T) {
 
 // scriptFor returns the script to send to this node for s.
 func (n *Node) scriptFor(s *wire.Script) *wire.Script {
+	if !n.cluster {
+		return s
+	}
 	n.shards.mu.Lock()
 	defer n.shards.mu.Unlock()
 	if !n.shards.has {
