@@ -80,11 +80,11 @@ type Credentials struct {
 // that change. It is called for each new connection, also concurrently, and must return when ctx is
 // done. If it fails, the calls that need the connection return its error.
 //
-// The function is called again for an open connection when three quarters of the time until Expires
-// have passed, at most once a minute, and the node sends AUTH with what it returns. No call waits
-// for that. If the function fails or the server refuses, the connection stays in use until the
-// server closes it or accepts the new credentials on another, and the function is called again.
-// Credentials without Expires are not renewed.
+// The function is called again for an open connection when five eighths to three quarters of the
+// time until Expires have passed, for each node at another time, and at most once in 10 s. No call waits
+// for the function. The node sends AUTH with its result. If the function fails or the server
+// refuses, the connection stays in use until the server closes it or accepts the new credentials on
+// another, and the function is called again. Credentials without Expires are not renewed.
 //
 //   - Amazon ElastiCache and MemoryDB with IAM close a connection 12 hours after its last AUTH:
 //     return a new token, and time.Now().Add(12*time.Hour) as Expires.

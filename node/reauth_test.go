@@ -3,6 +3,8 @@ package node_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"hash/fnv"
 	"io"
 	"net"
 	"slices"
@@ -41,16 +43,44 @@ func (s *tokens) get(context.Context) (node.Credentials, error) {
 	return node.Credentials{User: s.user, Password: s.now, Expires: time.Now().Add(12 * time.Hour)}, s.err
 }
 
-// An open connection authenticates again after three quarters of the time that its credentials
-// have left. A refusal does not end it, unless the new credentials work on another connection.
+// renewal is the age of credentials at their renewal: three quarters of the twelve hours, less up to
+// an eighth, by the name of the node.
+func renewal(n *node.Node) time.Duration {
+	name := fnv.New32a()
+	_, _ = name.Write([]byte(n.String()))
+	return 9*time.Hour - 12*time.Hour/8000*time.Duration(name.Sum32()%1000)
+}
+
+// Credentials that outlive their users are renewed as seldom.
+func TestDistantExpiriesAreNotRenewed(t *testing.T) {
+	for _, years := range []time.Duration{50, 98, 150, 200, 290} {
+		locktest.Run(t, fmt.Sprint(int(years)), func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 1)
+			var asked atomic.Int32
+			n := dial(t, "redis://h", node.WithDialer(servers[0].DialContext), node.WithCredentials(func(context.Context) (node.Credentials, error) {
+				asked.Add(1)
+				return node.Credentials{Expires: time.Now().Add(years * 365 * 24 * time.Hour)}, nil
+			}))
+			transport.Of(n).Send(t.Context(), count("x"))
+			before := asked.Load()
+			settle(24 * time.Hour)
+			if now := asked.Load(); now != before {
+				t.Errorf("asked %d times in a day", now-before)
+			}
+		})
+	}
+}
+
+// An open connection authenticates again before its credentials expire. A refusal does not end it,
+// unless the new credentials work on another connection.
 func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 	const ok, wrong = "+OK\r\n", "-WRONGPASS x\r\n"
 	for name, tt := range map[string]struct {
 		user        string
-		err         error  // of the function, after 9 h
-		auth, hello string // the replies after 9 h; empty: none to AUTH, the ordinary one to HELLO
-		want        string // AUTH's arguments after 9 h
-		later       string // those after 11 h 15 min, when all is well again
+		err         error  // of the function, at the renewal
+		auth, hello string // the replies then; empty: none to AUTH, the ordinary one to HELLO
+		want        string // AUTH's arguments then
+		later       string // those of the next renewal, when all is well again
 		used        int    // connections for calls
 	}{
 		"accepted":              {"billing", nil, ok, "", "billing two", "", 1},
@@ -94,7 +124,7 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 			}
 			call()
 			secret.set("two", tt.err)
-			settle(9*time.Hour - time.Second)
+			settle(renewal(n) - time.Second)
 			check("")
 			settle(3 * time.Second)
 			check(tt.want)
@@ -103,7 +133,7 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 			s.mu.Lock()
 			auth, hello = ok, ""
 			s.mu.Unlock()
-			settle(2*time.Hour + 15*time.Minute)
+			settle((12*time.Hour - renewal(n)) * 3 / 4)
 			check(tt.later)
 			call()
 			if s.used != tt.used {
@@ -147,7 +177,7 @@ func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
 			}))
 			transport.Of(n).Send(t.Context(), count("x"))
 			s.Delay(10 * time.Millisecond)
-			settle(9*time.Hour - 100*time.Millisecond)
+			settle(renewal(n) - 100*time.Millisecond)
 			const calls = 300
 			for range calls {
 				time.Sleep(time.Millisecond)
@@ -173,10 +203,17 @@ func TestSubscriptionsOutliveTheirCredentials(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		secret := &tokens{user: "billing", now: "one"}
 		s.Redis.RequireUserAuth("billing", "one")
-		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(secret.get))
+		n := dial(t, "redis://h", node.WithTimeout(5*time.Second), node.WithDialer(s.DialContext), node.WithCredentials(func(ctx context.Context) (node.Credentials, error) {
+			select { // as slow as a service that makes tokens
+			case <-time.After(2 * time.Second):
+				return secret.get(ctx)
+			case <-ctx.Done():
+				return node.Credentials{}, ctx.Err()
+			}
+		}))
 		e := listen(n, "channel")
 		defer e.stop()
-		settle(9*time.Hour - time.Second)
+		settle(renewal(n) - time.Second)
 		e.check(t, "")
 		s.Redis.RequireUserAuth("billing", "two")
 		secret.set("three", nil) // refused: the connection goes on

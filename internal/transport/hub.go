@@ -19,6 +19,7 @@ type hub struct {
 	sharded bool                  // its channels are in one slot of a cluster
 	before  func(context.Context) // called before each connection is opened, and at each ping
 
+	limit    time.Duration              // of a command, with the connection that it may need
 	accepted func(context.Context) bool // whether the server accepts new credentials
 
 	mu       sync.Mutex
@@ -35,7 +36,7 @@ type hub struct {
 	subscribed map[string]bool
 	dropped    map[string]int // by channel: UNSUBSCRIBEs without a confirmation
 	last       time.Time      // time of the last message or reply
-	expires    time.Time      // of its credentials; zero: never
+	refresh    time.Time      // when it needs new credentials; zero: never
 }
 
 // channel is one subscription and its listeners.
@@ -57,7 +58,7 @@ const (
 )
 
 func (h *hub) init(client redis.UniversalClient) {
-	h.client, h.before = client, func(context.Context) {}
+	h.client, h.before, h.limit = client, func(context.Context) {}, max(h.limit, defaultTimeout)
 	h.channels = make(map[string]*channel)
 	h.changed, h.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	h.open, h.cancel = context.WithCancel(context.Background())
@@ -233,7 +234,7 @@ func (h *hub) connect() error {
 		return err
 	}
 	h.came()
-	expiring := h.expiring()
+	expiring, accepted := h.expiring(), (<-chan bool)(nil)
 	var broken error
 	reading := make(chan struct{}) // closed when broken is set
 	h.finished.Go(func() {
@@ -256,13 +257,13 @@ func (h *hub) connect() error {
 		case <-h.moved:
 			return errMoved
 		case <-expiring:
-			// Until new credentials are accepted, the connection goes on with the old ones.
-			ok := false
-			h.bounded(func(ctx context.Context) { ok = h.accepted(ctx) })
+			expiring, accepted = nil, h.testCredentials()
+		case ok := <-accepted:
 			if ok {
 				return nil
 			}
-			expiring = time.After(refreshPause)
+			// The connection goes on with the old ones.
+			expiring, accepted = time.After(refreshPause), nil
 		case <-ping.C:
 			// It may have had no answer, and no call may follow.
 			h.bounded(h.before)
@@ -300,9 +301,9 @@ func (h *hub) came() {
 // errSilent ends a silent connection.
 var errSilent = errors.New("the server does not answer on a connection of subscriptions")
 
-// bounded calls f with a ctx that ends with the hub, or after defaultTimeout.
+// bounded calls f with a ctx that ends with the hub, or after the limit.
 func (h *hub) bounded(f func(context.Context)) {
-	ctx, cancel := context.WithTimeout(h.open, defaultTimeout)
+	ctx, cancel := context.WithTimeout(h.open, h.limit)
 	defer cancel()
 	f(ctx)
 }

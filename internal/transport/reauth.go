@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,12 +23,16 @@ type Credentials struct {
 // go-redis sends no AUTH on it.
 
 // refreshPause is the shortest pause between two refreshes of a connection's credentials.
-const refreshPause = time.Minute
+const refreshPause = 10 * time.Second
 
 // untilRefresh returns the time until new credentials are needed. A quarter of the time is left for
-// failures, and for caches that return the same credentials until shortly before they expire.
-func untilRefresh(expires time.Time) time.Duration {
-	return max(time.Until(expires)*3/4, refreshPause)
+// failures, and for caches that return the same credentials until shortly before they expire. Nodes
+// differ by up to an eighth: a slow AUTH, which may cost a connection, must not meet a quorum.
+func (n *Node) untilRefresh(expires time.Time) time.Duration {
+	name := fnv.New32a()
+	_, _ = name.Write([]byte(n.config.Name)) // never fails
+	d := time.Until(expires)
+	return max(d-d/4-d/8000*time.Duration(name.Sum32()%1000), refreshPause)
 }
 
 // provider returns Credentials for go-redis, or nil if there is none. got receives the credentials
@@ -58,6 +63,8 @@ func (n *Node) credentials(ctx context.Context) (c Credentials, err error) {
 
 // accepted reports whether a new connection is accepted, with new credentials.
 func (n *Node) accepted(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, n.connectLimit)
+	defer cancel()
 	works := false
 	_ = n.With(ctx, func(conn redis.Cmdable) { works = conn.Ping(ctx).Err() == nil })
 	return works
@@ -71,7 +78,7 @@ func (l *lane) keepAuthenticated(k *connection) (stop func()) {
 	l.node.workers.Go(func() error {
 		for !expires.IsZero() {
 			select {
-			case <-time.After(untilRefresh(expires)):
+			case <-time.After(l.node.untilRefresh(expires)):
 			case <-ctx.Done():
 				return nil
 			}
@@ -91,8 +98,13 @@ func (l *lane) reauthenticate(ctx context.Context, k *connection) (expires time.
 	ctx, cancel := context.WithTimeout(ctx, l.node.connectLimit)
 	defer cancel()
 	c, err := l.node.credentials(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return time.Time{}, err
+	case ctx.Err() != nil: // the connection has ended meanwhile
+		return time.Time{}, ctx.Err()
+	case c.Password == "": // go-redis sends no AUTH, either
+		return c.Expires, nil
 	}
 	done := make(chan error, 1)
 	l.add(newAuth(l, c, func(rs []wire.Reply) { done <- rs[0].Err }), nil)
@@ -132,19 +144,30 @@ func (l *lane) retire(k *connection) {
 	}
 }
 
-// authenticates records the expiry of the latest credentials.
-func (h *hub) authenticates(c Credentials) {
+// authenticates records the latest credentials of subscriptions.
+func (n *Node) authenticates(c Credentials) {
+	h := &n.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.expires = c.Expires
+	h.refresh = time.Time{}
+	if !c.Expires.IsZero() {
+		h.refresh = time.Now().Add(n.untilRefresh(c.Expires))
+	}
 }
 
 // expiring returns a channel that fires when the connection needs new credentials, nil if never.
 func (h *hub) expiring() <-chan time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.expires.IsZero() {
+	if h.refresh.IsZero() {
 		return nil
 	}
-	return time.After(untilRefresh(h.expires))
+	return time.After(time.Until(h.refresh))
+}
+
+// testCredentials reports in a channel whether the server accepts new credentials.
+func (h *hub) testCredentials() <-chan bool {
+	accepted := make(chan bool, 1)
+	h.finished.Go(func() { accepted <- h.accepted(h.open) })
+	return accepted
 }

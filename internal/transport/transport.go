@@ -117,7 +117,8 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 		n.lanes[i] = newLane(n, i)
 	}
 	o.Dialer = guarded(dial)
-	o.CredentialsProviderContext, n.hub.accepted = n.provider(n.hub.authenticates), n.accepted
+	o.CredentialsProviderContext = n.provider(n.authenticates)
+	n.hub.accepted, n.hub.limit = n.accepted, n.connectLimit
 	protocol := o.Protocol
 	if protocol < 2 {
 		protocol = 3 // go-redis's default
