@@ -91,8 +91,8 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 	}
 }
 
-// An open connection becomes that of the user whose credentials the function returns now. A refusal
-// changes nothing.
+// An open connection changes to the user whose credentials the function returns. A refusal changes
+// nothing.
 func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 	needUsers(t)
 	t.Parallel() // on a server of its own

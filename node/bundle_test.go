@@ -175,8 +175,8 @@ func TestRepliesToABundle(t *testing.T) {
 	}
 }
 
-// A server, or a proxy, that refuses bundles costs one bundle, whatever the lane or connection. Its
-// successor at the address is asked once more.
+// A server, or a proxy, that refuses a bundle gets no more, on any lane or connection. A server
+// with another run ID gets bundles again.
 func TestARefusalOfBundlesIsRemembered(t *testing.T) {
 	for name, runID := range map[string]func(server string) string{
 		"a known run ID":    func(server string) string { return server },

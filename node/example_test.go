@@ -32,7 +32,7 @@ func ExampleDial() {
 	// true
 }
 
-// The password comes from where it is kept, for each new connection, and again before it expires.
+// The node asks for the password for each new connection, and again before it expires.
 func ExampleWithCredentials() {
 	here, server := inProcess()
 	defer server.Close()

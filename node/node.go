@@ -88,7 +88,7 @@ type Credentials struct {
 //
 //   - Amazon ElastiCache and MemoryDB with IAM close a connection 12 hours after its last AUTH:
 //     return a new token, and time.Now().Add(12*time.Hour) as Expires.
-//   - Azure with Microsoft Entra ID closes a connection when its token expires: return the token's
+//   - Azure Redis with Microsoft Entra ID closes a connection when its token expires: return its
 //     expiry.
 //   - Redis leaves a connection open when its password changes: leave Expires zero.
 func WithCredentials(f func(ctx context.Context) (Credentials, error)) Option {

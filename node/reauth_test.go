@@ -23,7 +23,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// tokens are the credentials of a user, such as tokens. They expire twelve hours after a call.
+// tokens are the changing credentials of a user. They expire twelve hours after each call of get.
 type tokens struct {
 	mu   sync.Mutex
 	user string
@@ -143,7 +143,8 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 	}
 }
 
-// authTap is a connection that counts AUTHs, and on which a server refuses them, but not HELLO.
+// authTap is a connection that counts AUTHs. If refuses is set, the server refuses these, but not
+// HELLO.
 type authTap struct {
 	net.Conn
 	refuses bool
@@ -154,7 +155,7 @@ func (c authTap) Write(b []byte) (int, error) {
 	const auth, bad = "*3\r\n$4\r\nauth\r\n$7\r\nbilling", "*3\r\n$4\r\nauth\r\n$7\r\nnobody_"
 	c.seen.Add(int32(strings.Count(string(b), auth)))
 	if c.refuses {
-		b = bytes.ReplaceAll(b, []byte(auth), []byte(bad)) // as long
+		b = bytes.ReplaceAll(b, []byte(auth), []byte(bad)) // of the same length
 	}
 	return c.Conn.Write(b)
 }

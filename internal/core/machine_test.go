@@ -81,7 +81,7 @@ func (d *driver) step(e Event) {
 	}
 }
 
-// compare compares the slots of all cells: no comparison of the step was missed.
+// compare fails if the step has missed a comparison of slots.
 func (d *driver) compare(e Event) {
 	cells, slots := slices.Clone(d.m.Cells), slices.Clone(d.m.slots)
 	for i := range slots {
@@ -219,7 +219,7 @@ func (d *driver) end() {
 }
 
 // semaphoresOf returns a semaphore of three slots for each member of a tree of Majority(2, 3) and
-// single cells, or for the whole of another one.
+// single cells, or one for all of any other tree.
 func semaphoresOf(t Tree) (all []Slots) {
 	if t.inner == nil {
 		return []Slots{{0, t.Cells(), 3}}

@@ -152,8 +152,8 @@ func TestAnAnswerComparesTheSlotsOfItsSemaphoreAlone(t *testing.T) {
 	}
 }
 
-// BenchmarkMany plays the attempts of MultiLocks. The time for a cell does not depend on their
-// number.
+// BenchmarkMany plays the attempts of MultiLocks. The time per cell does not depend on the
+// number of members.
 func BenchmarkMany(b *testing.B) {
 	yes := func(c Call) Reply { return Reply{OK: true, Token: 7} }
 	held := func(Call) Reply { return Reply{Holder: "other:1", TTL: time.Second} }

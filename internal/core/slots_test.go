@@ -62,7 +62,7 @@ func TestDifferentSlotsAreNoQuorum(t *testing.T) {
 	}
 }
 
-// Nor do they count together after a handoff during the attempt: the next one asks for one slot.
+// Different slots are no quorum after a handoff during an attempt: the next one asks for one slot.
 func TestDifferentSlotsAreNoQuorumDuringAnAttempt(t *testing.T) {
 	m := newSemaphore(5, 3, false)
 	plays(m, handedSlot(4, 2))

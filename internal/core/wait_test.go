@@ -146,8 +146,8 @@ func TestAWaiterThatIsWokenInVainSlowsDown(t *testing.T) {
 	}
 }
 
-// A client that takes the cells in order needs a round trip for each. So from the first one that it
-// takes, a called waiter waits longer for further calls.
+// A client that takes the cells in order needs a round trip for each. So once it has
+// taken one, a called waiter waits longer for further calls.
 func TestACalledWaiterWaitsLongerForAClientThatTakesCellsInOrder(t *testing.T) {
 	m := start(3, 5)
 	m.trip = func(int) time.Duration { return 10 * time.Millisecond }

@@ -1,6 +1,6 @@
-// Package quorum is the shell of package core, the engine of all kinds of locks. It has the clocks,
-// goroutines, timers and mutexes; package engine has its decisions. A lock is a tree of cells: one
-// cell for a node's Mutex, a majority for a RedLock, every member for a MultiLock.
+// Package quorum is the shell of package core, for all kinds of locks. It has the clocks,
+// goroutines, timers and mutexes; package engine has its other decisions. A lock is a tree of
+// cells: one cell for a node's Mutex, a majority for a RedLock, every member for a MultiLock.
 //
 // The life of a lease, by file:
 //

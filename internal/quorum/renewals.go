@@ -29,8 +29,8 @@ type renewal struct {
 	do   core.Call
 }
 
-// renew sends the renewals among the calls, or queues them: urgent ones, which a caller with ctx
-// waits for, go at once. Call it between Begin and End.
+// renew queues the renewals among the calls. Urgent ones, which a caller with ctx waits for, and
+// those with a short TTL are sent at once. Call it between Begin and End.
 func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, urgent bool) {
 	var now []Node // to send to at once
 	rs := &c.renewals
@@ -68,7 +68,7 @@ func (c *Client) takeTurns() {
 	}
 }
 
-// nextTurn sends the renewals of the node with this turn, or of all nodes.
+// nextTurn sends the renewals of the nodes of this turn.
 func (c *Client) nextTurn() {
 	defer c.End()
 	rs := &c.renewals
@@ -84,8 +84,8 @@ func (c *Client) nextTurn() {
 	rs.mu.Unlock()
 }
 
-// sendRenewals sends what is queued for a node, except renewals of ended holds and late ones: these
-// have errors at once.
+// sendRenewals sends the queued renewals of a node. Late ones, and those of ended holds, fail at
+// once.
 func (c *Client) sendRenewals(n Node) {
 	rs := &c.renewals
 	for {

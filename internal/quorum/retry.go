@@ -35,8 +35,8 @@ type pendingRelease struct {
 	until time.Time // the end of Shutdown's wait for it
 }
 
-// addPending adds a pending release. confirmed: the node has confirmed it once. twice: it has to
-// confirm it twice.
+// addPending adds a pending release. twice: the node has to confirm it twice. confirmed: it has
+// done so once.
 func (c *Client) addPending(n Node, p pendingRelease, twice, confirmed bool) {
 	q := &c.retries
 	q.mu.Lock()
@@ -123,7 +123,7 @@ func (c *Client) sendPending(n Node, r *nodeRetries, due []engine.PendingRelease
 			c.End()
 		})
 		<-answered
-		if slices.Contains(outcomes, engine.NotServed) { // it need not be asked for the others
+		if slices.Contains(outcomes, engine.NotServed) { // the others would fail, too
 			break
 		}
 	}

@@ -19,8 +19,8 @@ const (
 	maxBundle = 256 // calls; a full bundle occupies the server for about a millisecond
 )
 
-// bundles reports whether a connection sends bundles: its server has refused none. A connection to
-// an unknown server sends none if one of the unknown servers was the last to refuse.
+// bundles reports whether a connection sends bundles: its server is standalone, and not the last
+// that refused one. All servers without a known run ID count as one.
 func (n *Node) bundles(k *connection) bool {
 	refuser := n.refuser.Load()
 	return k.standsAlone && (refuser == nil || *refuser != k.server)

@@ -60,8 +60,8 @@ func ofHandshake(err error) error {
 	return err
 }
 
-// namingPassword adds a missing or wrong password as the reason. A server that requires one may
-// close a connection with many arguments before AUTH.
+// namingPassword adds the reason: a missing password, or refused credentials. A server that
+// requires a password may close a connection with many arguments before AUTH.
 func (n *Node) namingPassword(err error) error {
 	switch said := err.Error(); {
 	case strings.Contains(said, "NOAUTH"), strings.Contains(said, "unauthenticated"):

@@ -101,7 +101,7 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Repl
 	l.add(newRequest(l, deadline, calls, answer), calls)
 }
 
-// add queues a request of calls; none for AUTH.
+// add queues a request and its calls; AUTH has none.
 func (l *lane) add(t *request, calls []wire.Call) {
 	l.mu.Lock()
 	if err := l.admit(t); err != nil {

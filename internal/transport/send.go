@@ -55,7 +55,7 @@ func (n *Node) Send(ctx context.Context, calls ...wire.Call) []wire.Reply {
 	return <-answered
 }
 
-// unanswered returns replies with one error.
+// unanswered returns replies to the calls, all with err.
 func unanswered(calls []wire.Call, err error) []wire.Reply {
 	replies := make([]wire.Reply, len(calls))
 	for i := range replies {

@@ -29,8 +29,8 @@ func (l *lane) work() {
 	}
 }
 
-// wait waits until wake has a value, and no longer than limit; 0 is no limit. Package locktest knows
-// an idle worker by this function.
+// wait waits until wake has a value, and no longer than limit; 0 is no limit. Package locktest
+// recognizes an idle worker by the name of this function.
 func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 	var over <-chan time.Time
 	if limit > 0 {

@@ -20,7 +20,7 @@ func Suspended(before, now core.Time) bool {
 
 // Clocks has the clocks of a client's nodes, as last reported. The zero value has none.
 type Clocks[N comparable] struct {
-	last       int64               // ticket of a call
+	last       int64               // the last ticket of a call
 	ahead      map[N]time.Duration // each clock minus the own time; cleared when stale
 	correction time.Duration       // from the own time to the clocks of the nodes
 	readAt     int64               // own time of the last report
@@ -51,13 +51,13 @@ func (c *Clocks[N]) Read(n N, at time.Time, asked, own int64) {
 // isStale reports whether the clocks are too old to rely on.
 func (c *Clocks[N]) isStale(own int64) bool { return own-c.readAt > wire.FreshClock.Microseconds() }
 
-// Known is the knowledge of the clocks of a lock's nodes.
+// Known is what a client knows of its nodes' clocks, for the tickets of one lock.
 type Known struct {
-	Clocks, Nodes int // how many clocks, of how many nodes
-	Correction    time.Duration
+	Clocks, Nodes int           // number of known clocks, and of the lock's nodes
+	Correction    time.Duration // from the own time to the clocks of the nodes
 }
 
-// Known returns what is known for a lock over some nodes.
+// Known returns the knowledge for a lock over a number of nodes.
 func (c *Clocks[N]) Known(own int64, nodes int) Known {
 	k := Known{Nodes: nodes, Correction: c.correction}
 	if !c.isStale(own) {

@@ -9,7 +9,7 @@
 //	health.go     which nodes are down, and their round trips
 //	renewals.go   the renewals of a client's holds, grouped by node
 //	retries.go    pending releases: sent again until the node has confirmed them
-//	ended.go      the calls that have ended, whose leftovers may be taken back
+//	ended.go      the calls that have ended: their leftovers may be released
 //	recall.go     first attempts that were never sent
 //	messages.go   the messages that wake waiters
 //

@@ -12,7 +12,7 @@ const maxSlots = 64
 // few go to the nodes, so the queues of the nodes stay short. The zero value is an empty queue.
 type LocalQueue[T any] struct {
 	Shared bool // the callers share the lock
-	Slots  int  // how many can hold the lock at one time, unless they share it; 0 is 1
+	Slots  int  // number of simultaneous holders, unless Shared; 0 is 1
 
 	first, last *Turn[T]
 	length      int
@@ -30,7 +30,7 @@ type Turn[T any] struct {
 	admitted   bool
 }
 
-// Push adds a caller. Admit follows.
+// Push adds a caller. Call Admit next.
 func (q *LocalQueue[T]) Push(t *Turn[T]) {
 	t.queue, t.prev = q, q.last
 	if q.last == nil {
@@ -42,7 +42,7 @@ func (q *LocalQueue[T]) Push(t *Turn[T]) {
 	q.length++
 }
 
-// Leave removes a caller, admitted or not. Admit follows.
+// Leave removes a caller, admitted or not. Call Admit next.
 func (t *Turn[T]) Leave() {
 	q := t.queue
 	if t.prev == nil {
@@ -113,8 +113,8 @@ func (t *Turn[T]) Settle(ticket int64) (first bool) {
 	return false
 }
 
-// sentBeside returns the last tickets of the nearest calls before and after this one, or 0 if the
-// nodes have none. Readers have no order.
+// sentBeside returns the tickets of the nearest calls before and after this one that the nodes
+// have; 0 if there is none. Readers have no order.
 func (t *Turn[T]) sentBeside() (before, after int64) {
 	if t.queue.Shared {
 		return 0, 0

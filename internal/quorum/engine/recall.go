@@ -10,8 +10,8 @@ import (
 // errSilent is wire.ErrRecalled at a node that has not answered its last call, or was never called.
 var errSilent = errors.New(wire.ErrRecalled.Error() + ", and the node has not answered lately")
 
-// Recalled returns the reply for the machine to a call of a first attempt, or to its release: both
-// were cancelled before they were sent. The node has neither a grant nor an entry. So slow or
+// Recalled returns the machine's reply to an acquire of a first attempt, or to its release, when
+// both were cancelled before they were sent. The node has neither a grant nor an entry. So slow or
 // distant nodes cost short holds and handoffs little.
 //
 // For the machine, the release found nothing. If the node does not answer (Health.Answers), the

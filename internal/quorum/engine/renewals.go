@@ -31,7 +31,7 @@ type renewer[N comparable, R any] struct {
 // renewal is one queued call that renews a hold.
 type renewal[R any] struct {
 	call R
-	over time.Duration // when the next renewal of the hold is due, and so is queued as well
+	over time.Duration // when the hold's next renewal is due
 }
 
 // Add adds a renewal of a hold. It reports whether it is sent at once, by Take: if it is urgent (a
@@ -54,7 +54,7 @@ func (rs *Renewals[N, R]) Add(n N, call R, ttl time.Duration, urgent bool, now t
 	return urgent || wait < soonest
 }
 
-// Schedule returns when the next turn is due. It returns false if the timer need not be set anew.
+// Schedule returns the time of the next turn, and whether to set the timer to it.
 func (rs *Renewals[N, R]) Schedule(now time.Duration) (at time.Duration, set bool) {
 	first, pause, _ := rs.next()
 	if at = now + pause; first == nil || rs.due != 0 && at >= rs.due {
@@ -83,7 +83,7 @@ func (rs *Renewals[N, R]) next() (first *renewer[N, R], pause time.Duration, all
 	return first, pause, true
 }
 
-// Turn begins a turn, and returns its nodes. Take follows for each, and then Schedule.
+// Turn begins a turn, and returns its nodes. Call Take for each, and then Schedule.
 func (rs *Renewals[N, R]) Turn() (nodes []N) {
 	rs.due = 0
 	first, _, all := rs.next()

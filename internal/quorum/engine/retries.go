@@ -52,7 +52,7 @@ type PendingRelease[R any] struct {
 	again   time.Duration // the next try after the first confirmation; 0 before it
 }
 
-// Add adds a pending release. confirmed: the node has confirmed it once. Schedule follows.
+// Add adds a pending release. confirmed: the node has confirmed it once. Call Schedule next.
 func (r *Retries[R]) Add(release R, twice, confirmed bool, now time.Duration) {
 	p := PendingRelease[R]{Release: release, Twice: twice}
 	switch {
@@ -65,7 +65,7 @@ func (r *Retries[R]) Add(release R, twice, confirmed bool, now time.Duration) {
 	}
 }
 
-// Schedule returns when the next try is due. It returns false if the timer need not be set anew.
+// Schedule returns the time of the next try, and whether to set the timer to it.
 func (r *Retries[R]) Schedule(now time.Duration) (at time.Duration, set bool) {
 	if r.busy || r.Empty() {
 		return 0, false
@@ -83,7 +83,8 @@ func (r *Retries[R]) Schedule(now time.Duration) (at time.Duration, set bool) {
 	return at, true
 }
 
-// Due begins a try, and returns its releases. It returns none while one is under way. Done follows.
+// Due begins a try, and returns its releases; none while a try is under way. After the try, call
+// Done.
 func (r *Retries[R]) Due(now time.Duration) (due []PendingRelease[R]) {
 	if r.busy {
 		return nil
@@ -140,13 +141,13 @@ func (r *Retries[R]) Busy() bool { return r.busy }
 // Empty reports whether no release waits for a try.
 func (r *Retries[R]) Empty() bool { return len(r.unconfirmed)+len(r.confirmed) == 0 }
 
-// Any reports whether is holds for a release that waits for a try.
+// Any reports whether is returns true for a release that waits for a try.
 func (r *Retries[R]) Any(is func(R) bool) bool {
 	f := func(p PendingRelease[R]) bool { return is(p.Release) }
 	return slices.ContainsFunc(r.unconfirmed, f) || slices.ContainsFunc(r.confirmed, f)
 }
 
-// Drop drops the waiting releases for which is holds.
+// Drop drops the waiting releases for which is returns true.
 func (r *Retries[R]) Drop(is func(R) bool) {
 	f := func(p PendingRelease[R]) bool { return is(p.Release) }
 	r.unconfirmed, r.confirmed = slices.DeleteFunc(r.unconfirmed, f), slices.DeleteFunc(r.confirmed, f)

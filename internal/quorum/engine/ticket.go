@@ -40,18 +40,19 @@ func TicketOf[T any](turn *Turn[T], began int64, attempt int32, k Known) (ticket
 	return ticket, false
 }
 
-// Acceptance counts what the cells made of the unsure ticket of a first attempt.
+// Acceptance counts the cells that accepted or replaced the unsure ticket of a first attempt.
 type Acceptance struct{ accepted, replaced int }
 
-// Verdict is what follows from a reply. Called and CalledAtAll count as the message of a node that
-// has called the waiter: the next attempt follows soon, with the same ticket at all nodes.
+// Verdict is the consequence of a reply. Called and CalledAtAll count as messages of nodes that
+// have called the waiter: the next attempt follows soon, with the same ticket at all nodes.
 type Verdict struct {
 	Settled     bool // all cells accepted the ticket
-	Called      bool // this one used its own clock instead
-	CalledAtAll bool // some did: the waiter may be first at these alone, where it keeps out others
+	Called      bool // this cell used its own clock instead, or may have
+	CalledAtAll bool // some did: the waiter may be first at these alone, and keep out others
 }
 
-// Judge judges the reply of a cell to a call that was sent with an entry. cells is their number.
+// Judge judges the reply of a cell to a call that was sent with an entry. cells is the number of
+// cells.
 func (a *Acceptance) Judge(k *core.Call, e *wire.Entry, r *wire.Reply, cells int) (v Verdict) {
 	at, ok := r.Clock()
 	switch {
