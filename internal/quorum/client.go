@@ -24,18 +24,17 @@
 //	retry.go          pending releases
 //	health.go         which nodes are down; each change is logged once
 //
-// The mutexes are taken in this order. Package lockorder has the same order, and a test of the
-// simulation checks it:
+// The mutexes have four levels. A goroutine that holds one may lock only those of later levels.
+// Package lockorder has the same levels, and a test of the simulation checks them:
 //
 //	subscriptions.mu  while a caller starts or stops listening
 //	hub.mu            of package transport, while a caller starts or stops listening, and while a
 //	                  hub passes on messages
 //	call.mu           during a step
-//	retryQueue.mu     during a step, after a failed release or leave
-//	Client.mu         and the mutexes of the renewals, the peers, the health, the tokens of a lock,
-//	                  and a node's lanes: one at a time
+//	all others        of Client, retryQueue, renewals, redissonPeers, health, Latch, the hints of a
+//	                  Lock, and of package transport
 //
-// No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and
+// No node is called while the mutex of a call, or of the last level, is held. subscriptions.mu and
 // hub.mu may be held, since a message may lead to calls. So a Node's Do must not wait, and must
 // lock neither of these two mutexes. No answer is delivered while the mutex of a lane is held.
 package quorum
@@ -361,12 +360,6 @@ func (c *Client) enter() {
 func (c *Client) send(ctx context.Context, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	c.enter()
 	n.Do(ctx, lane, deadline, calls, answer)
-}
-
-func (c *Client) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
 }
 
 // Go runs f in a goroutine that Close waits for. It returns ErrClosed once the client is closed.

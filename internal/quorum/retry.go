@@ -18,9 +18,10 @@ const perPipeline = 500
 type retryQueue struct {
 	unconfirmed atomic.Int64 // number at all nodes; read without mu, most often 0
 
-	mu   sync.Mutex
-	of   map[Node]*nodeRetries
-	done chan struct{} // closed when Shutdown can return; nil if no Shutdown waits
+	mu     sync.Mutex
+	of     map[Node]*nodeRetries
+	closed bool          // Close has dropped the releases, and none is added
+	done   chan struct{} // closed when Shutdown can return; nil if no Shutdown waits
 }
 
 // nodeRetries are the pending releases of one node, guarded by the mutex of their queue.
@@ -41,7 +42,7 @@ func (c *Client) addPending(n Node, p pendingRelease, twice, confirmed bool) {
 	q := &c.retries
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if c.isStopping() && c.isClosed() { // Close may have dropped the others already
+	if q.closed {
 		return
 	}
 	r := q.of[n]
@@ -133,7 +134,7 @@ func (c *Client) sendPending(n Node, r *nodeRetries, due []engine.PendingRelease
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.change(r, func() { r.Done(due, outcomes, c.time().Mono) })
-	if r.Empty() || c.isClosed() {
+	if r.Empty() || q.closed {
 		delete(q.of, n)
 	} else {
 		c.scheduleRetry(n, r)
@@ -161,6 +162,7 @@ func (c *Client) dropPending() {
 	q := &c.retries
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.closed = true
 	for n, r := range q.of {
 		if r.timer != nil {
 			r.timer.Stop()

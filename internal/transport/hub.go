@@ -49,6 +49,7 @@ type listener struct {
 	channel string
 	heard   func(message string)
 	hub     atomic.Pointer[hub]
+	stopped bool // guarded by the mutex of hub
 }
 
 const (
@@ -73,7 +74,9 @@ func (n *Node) Listen(name string, heard func(message string)) (stop func()) {
 		return func() {}
 	}
 	l := &listener{channel: name, heard: heard}
-	n.hubFor(name).listen(l)
+	h := n.hubFor(name)
+	l.hub.Store(h)
+	h.listen(l)
 	if l.hub.Load() == &n.hub && n.Sharded() { // the shard channels were detected meanwhile
 		n.moveListeners()
 	}
@@ -83,8 +86,7 @@ func (n *Node) Listen(name string, heard func(message string)) (stop func()) {
 func (h *hub) listen(l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l.hub.Store(h)
-	if h.closed {
+	if h.closed || l.stopped {
 		return
 	}
 	ch := h.channels[l.channel]
@@ -111,6 +113,7 @@ func (l *listener) stop() {
 			h.mu.Unlock()
 			continue
 		}
+		l.stopped = true
 		if ch := h.channels[l.channel]; ch != nil {
 			delete(ch.listeners, l)
 		}
@@ -122,19 +125,24 @@ func (l *listener) stop() {
 
 // move moves the listeners to other hubs.
 func (h *hub) move(to func(channel string) *hub) {
+	var moved []*listener
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	for name, ch := range h.channels {
 		other := to(name)
 		if other == h {
 			continue
 		}
 		for l := range ch.listeners {
-			other.listen(l)
+			l.hub.Store(other)
+			moved = append(moved, l)
 		}
 		delete(h.channels, name)
 	}
 	wake(h.changed)
+	h.mu.Unlock()
+	for _, l := range moved {
+		l.hub.Load().listen(l)
+	}
 }
 
 // reconnect replaces the present connection, because the address leads to another server.

@@ -13,48 +13,27 @@ import (
 	"sync"
 )
 
-// The mutexes, each with the state that it guards.
+// The levels of the mutexes, from the first to the last. A goroutine that holds a mutex may lock
+// only those of later levels, and so never two of a level.
 type (
 	Subscriptions struct{} // a client's subscriptions
-	Shards        struct{} // the hubs of a cluster
-	Hub           struct{} // a node's subscriptions
+	Hub           struct{} // a node's subscriptions, or those of a slot of a cluster
 	Call          struct{} // the machine of a call, and its hold
-	RedissonPeers struct{} // which cells have Redisson's clients
-	Renewals      struct{} // the renewals that are queued
-	Retries       struct{} // the pending releases
-	Latch         struct{} // the batch of ids that calls join
-	Client        struct{} // the state shared by the locks of a client
-	Seen          struct{} // the highest token seen of a lock
-	Health        struct{} // which nodes are down
-	Lane          struct{} // the queue of a lane
-	Servers       struct{} // the addresses of a node's connections
-	Single        struct{} // the calls of a node without lanes
+	Leaf          struct{} // all others
 )
 
-// order is the order of the mutexes. A goroutine that holds one may lock only later ones, and so
-// never two of a kind.
-var order = []reflect.Type{
+var levels = []reflect.Type{
 	reflect.TypeFor[Subscriptions](),
-	reflect.TypeFor[Shards](),
 	reflect.TypeFor[Hub](),
 	reflect.TypeFor[Call](),
-	reflect.TypeFor[RedissonPeers](),
-	reflect.TypeFor[Renewals](),
-	reflect.TypeFor[Retries](),
-	reflect.TypeFor[Latch](),
-	reflect.TypeFor[Client](),
-	reflect.TypeFor[Seen](),
-	reflect.TypeFor[Health](),
-	reflect.TypeFor[Lane](),
-	reflect.TypeFor[Servers](),
-	reflect.TypeFor[Single](),
+	reflect.TypeFor[Leaf](),
 }
 
-// Mutex is a sync.Mutex that panics if it is locked out of order. T is one of the types above. The
+// Mutex is a sync.Mutex that panics if it is locked out of order. T is one of the levels. The
 // zero value is unlocked.
 type Mutex[T any] struct{ mu sync.Mutex }
 
-// Lock panics if the goroutine holds a mutex that is later in the order, or another of this kind.
+// Lock panics if the goroutine holds a mutex of this level, or of a later one.
 func (m *Mutex[T]) Lock() {
 	take(reflect.TypeFor[T]())
 	m.mu.Lock()
@@ -76,7 +55,7 @@ func take(t reflect.Type) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, h := range held[g] {
-		if slices.Index(order, h) >= slices.Index(order, t) {
+		if slices.Index(levels, h) >= slices.Index(levels, t) {
 			panic(fmt.Sprintf("the mutex of %s is taken while that of %s is held", t.Name(), h.Name()))
 		}
 	}

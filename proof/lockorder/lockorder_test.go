@@ -10,7 +10,7 @@ func TestMutexesMustBeTakenInOrder(t *testing.T) {
 	var (
 		call   Mutex[Call]
 		other  Mutex[Call]
-		client Mutex[Client]
+		client Mutex[Leaf]
 	)
 	entered := 0
 	said := func(f func()) (what string) {
@@ -28,7 +28,7 @@ func TestMutexesMustBeTakenInOrder(t *testing.T) {
 	client.Unlock()
 	call.Unlock()
 	client.Lock() // the mutexes that were unlocked do not count
-	if what := said(call.Lock); !strings.Contains(what, "Call is taken while that of Client is held") {
+	if what := said(call.Lock); !strings.Contains(what, "Call is taken while that of Leaf is held") {
 		t.Errorf("the wrong order: %q", what)
 	}
 	var elsewhere sync.WaitGroup

@@ -14,22 +14,22 @@ import (
 	"github.com/quorumlock/quorumlock/proof/lockorder"
 )
 
-// mutexes has the files of the library with a mutex, and its type in package lockorder.
+// mutexes has the files of the library with a mutex, and its level in package lockorder.
 var mutexes = map[string]reflect.Type{
 	"internal/quorum/call.go":          reflect.TypeFor[lockorder.Call](),
-	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Client](),
-	"internal/quorum/retry.go":         reflect.TypeFor[lockorder.Retries](),
-	"internal/quorum/health.go":        reflect.TypeFor[lockorder.Health](),
-	"internal/quorum/latch.go":         reflect.TypeFor[lockorder.Latch](),
-	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Seen](),
-	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Renewals](),
-	"internal/quorum/peers.go":         reflect.TypeFor[lockorder.RedissonPeers](),
+	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Leaf](),
+	"internal/quorum/retry.go":         reflect.TypeFor[lockorder.Leaf](),
+	"internal/quorum/health.go":        reflect.TypeFor[lockorder.Leaf](),
+	"internal/quorum/latch.go":         reflect.TypeFor[lockorder.Leaf](),
+	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Leaf](),
+	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Leaf](),
+	"internal/quorum/peers.go":         reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/subscriptions.go": reflect.TypeFor[lockorder.Subscriptions](),
 	"internal/transport/hub.go":        reflect.TypeFor[lockorder.Hub](),
-	"internal/transport/lane.go":       reflect.TypeFor[lockorder.Lane](),
-	"internal/transport/servers.go":    reflect.TypeFor[lockorder.Servers](),
-	"internal/transport/shards.go":     reflect.TypeFor[lockorder.Shards](),
-	"internal/transport/inorder.go":    reflect.TypeFor[lockorder.Single](),
+	"internal/transport/lane.go":       reflect.TypeFor[lockorder.Leaf](),
+	"internal/transport/servers.go":    reflect.TypeFor[lockorder.Leaf](),
+	"internal/transport/shards.go":     reflect.TypeFor[lockorder.Leaf](),
+	"internal/transport/inorder.go":    reflect.TypeFor[lockorder.Leaf](),
 }
 
 var mutex = regexp.MustCompile(`\bsync\.(?:RW)?Mutex\b`)
