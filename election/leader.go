@@ -82,29 +82,19 @@ func (e *Election) look(ctx context.Context) (view, error) {
 	if err := ctx.Err(); err != nil {
 		return view{}, err
 	}
-	_, cells := e.lock.Quorum()
-	came := make(chan answer, cells) // late answers need no receiver
-	for cell := range cells {
-		err := e.lock.Ask(cell, wire.Leader(e.lock.Key(cell)), func(reply wire.Reply) {
-			s, err := reply.Led()
-			came <- answer{cell, s, err}
-		})
-		if err != nil {
-			return view{}, err
-		}
-	}
 	var answers []answer
-	for {
-		select {
-		case a := <-came:
-			answers = append(answers, a)
-		case <-ctx.Done():
-			return view{}, ctx.Err()
-		}
-		if v, decided, err := e.judge(answers); decided {
-			return v, err
-		}
+	var v view
+	var err error
+	failed := e.lock.Gather(ctx, func(cell int) wire.Call { return wire.Leader(e.lock.Key(cell)) }, func(cell int, reply wire.Reply) (decided bool) {
+		standing, wrong := reply.Led()
+		answers = append(answers, answer{cell, standing, wrong})
+		v, decided, err = e.judge(answers)
+		return decided
+	})
+	if failed != nil {
+		return view{}, failed
 	}
+	return v, err
 }
 
 // judge returns the view of the answers so far. decided is false if further answers may change it.

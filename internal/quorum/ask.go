@@ -37,6 +37,45 @@ func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 	return nil
 }
 
+// Gather calls every cell as Ask does. It gives the replies to answer, one at a time, until answer
+// returns true or every cell has answered. Every cell answers by the node timeout. If ctx is done
+// first, Gather returns ctx's error; the calls that were sent may still run.
+func (l *Lock) Gather(ctx context.Context, request func(cell int) wire.Call, answer func(cell int, reply wire.Reply) (enough bool)) error {
+	if err := l.client.Begin(); err != nil {
+		return err
+	}
+	defer l.client.End()
+	return l.client.gather(ctx, l.cells, &l.set, request, answer)
+}
+
+// gather is [Lock.Gather] for callers between Begin and End.
+func (c *Client) gather(ctx context.Context, cells []Cell, set *options.Settings, request func(cell int) wire.Call, answer func(cell int, reply wire.Reply) (enough bool)) error {
+	type came struct {
+		cell  int
+		reply wire.Reply
+	}
+	replies := make(chan came, len(cells)) // late replies need no receiver
+	sent := time.Now()
+	for i, cell := range cells {
+		c.send(ctx, cell.Node, Foreground, sent.Add(set.NodeTimeout), []wire.Call{request(i)}, func(r []wire.Reply) {
+			c.answered(cell.Node, r, time.Since(sent), set)
+			replies <- came{i, r[0].Boxed()}
+			c.End()
+		})
+	}
+	for range cells {
+		select {
+		case r := <-replies:
+			if answer(r.cell, r.reply) {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // Listen calls heard with every message on a channel of any node, and with "" when messages may
 // have been missed. A mutex of the node is held then, so heard must not block or send calls.
 func (l *Lock) Listen(channel string, heard func(message string)) (stop func()) {

@@ -44,20 +44,20 @@ type call struct {
 	outcome core.Outcome
 	last    error // error of the last attempt with a known reason
 	// Joined to refusals that may end with time: DeadlineExceeded for a Lock without time to wait.
-	over        error
-	timer       *time.Timer
-	armed       time.Duration // when timer fires, by the monotonic clock; 0 if not set
-	todo        []core.Call   // not sent yet
-	spare       []core.Call   // memory of the last calls, for reuse
-	busy        bool          // a goroutine is in flush
-	ticket      int64         // of the last attempt: see setTicket
-	unsure      bool          // too few node clocks were known for ticket
-	acceptance  engine.Acceptance
-	firstMember *redissonPeer // last cell handed over before the others: see firstmember.go
-	parked      *Parked       // the hold that an Attach takes over; nil for other calls
-	split       bool          // an Attach failed because of another Attach
-	failures    int           // consecutive attempts without a quorum or too late
-	hold        hold
+	over       error
+	timer      *time.Timer
+	armed      time.Duration // when timer fires, by the monotonic clock; 0 if not set
+	todo       []core.Call   // not sent yet
+	spare      []core.Call   // memory of the last calls, for reuse
+	busy       bool          // a goroutine is in flush
+	ticket     int64         // of the last attempt: see setTicket
+	unsure     bool          // too few node clocks were known for ticket
+	acceptance engine.Acceptance
+	tried      *engine.Peers[*listening] // Redisson's clients at the last cell handed over before the others
+	parked     *Parked                   // the hold that an Attach takes over; nil for other calls
+	split      bool                      // an Attach failed because of another Attach
+	failures   int                       // consecutive attempts without a quorum or too late
+	hold       hold
 
 	// Window of the release for Redisson's clients: see leaveOpen.
 	window atomic.Int64
@@ -75,7 +75,7 @@ func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn, w *watch) 
 	}
 	c.order = l.client.calls.Add(1)
 	c.number = l.client.newNumber(c.order)
-	c.window.Store(ordinary)
+	c.window.Store(engine.Ordinary)
 	c.caller.Waiter, c.caller.Ticket = l.client.waiterOf(c.number), ticket
 	c.machine = core.New(config, c.trip, l.client.seed())
 	return c
@@ -137,7 +137,7 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 	if fx.Outcome != core.Undecided {
 		c.outcome, c.ctx = fx.Outcome, context.Background()
 		if fx.Outcome == core.Acquired {
-			c.lock.client.peers.acquired(c)
+			c.grantedBeside()
 		}
 		if _, handed := c.machine.Attempt(); c.watch != nil && handed && fx.Outcome == core.Acquired {
 			c.watch.handed = true
@@ -305,7 +305,7 @@ func (m *encoder) script(k *core.Call, e *wire.Entry) wire.Call {
 			s = s.Only(int(k.Other) - 1)
 		}
 		return s
-	case window != ordinary && !cell.Shared && !k.Shared:
+	case window != engine.Ordinary && !cell.Shared && !k.Shared:
 		return s.Open(time.Duration(window)*time.Millisecond, c.lock.client.place)
 	}
 	return s
@@ -407,7 +407,7 @@ func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
 		c.lock.saw(r.Token)
 	}
 	if k.Do == core.Acquire && !r.OK && !r.Free && wire.IsRedisson(r.Holder) {
-		c.observePeer(int(k.Cell), r)
+		c.meetRedisson(int(k.Cell), r)
 	}
 	return r
 }

@@ -11,10 +11,9 @@
 //	attach.go         Detach and Attach; with parked.go, the text of a detached hold
 //	errors.go         its errors
 //	observe.go        its events for an Observer
-//	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchlook.go
+//	latch.go          a latch, which is no lock: Done, Wait, Count
 //	subscriptions.go  the messages that wake waiters
-//	peers.go          Redisson's clients at the same locks: their releases, and their share
-//	firstmember.go    the member that a RedissonMultiLock releases first
+//	redisson.go       Redisson's clients at the same locks: their releases, and their share
 //	tickets.go        the tickets of calls, and the client's own time
 //	localqueue.go     the callers of this process, some of whom wait here
 //	pace.go           pauses of callers with little time, while nodes are busy
@@ -31,7 +30,7 @@
 //	hub.mu            of package transport, while a caller starts or stops listening, and while a
 //	                  hub passes on messages
 //	call.mu           during a step
-//	all others        of Client, retryQueue, renewals, redissonPeers, health, Latch, the hints of a
+//	all others        of Client, retryQueue, renewals, redisson, health, Latch, the hints of a
 //	                  Lock, and of package transport
 //
 // No node is called while the mutex of a call, or of the last level, is held. subscriptions.mu and
@@ -125,7 +124,7 @@ type Client struct {
 	seen    core.Time                   // the clocks at the last comparison
 
 	subscriptions subscriptions
-	peers         redissonPeers
+	redisson      redisson
 	renewals      renewals
 	retries       retryQueue
 	health        health
@@ -224,7 +223,7 @@ func (c *Client) Close() {
 		}
 		c.mu.Unlock()
 		c.subscriptions.close()
-		c.forgetPeers(true)
+		c.forgetRedisson(true)
 		c.dropPending()
 		c.End()
 	}

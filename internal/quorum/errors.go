@@ -9,6 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -155,12 +156,7 @@ func (c *call) eachOnce(failed []*quorumlock.NodeError) []*quorumlock.NodeError 
 	})
 }
 
-func nodeError(n Node, err error) *quorumlock.NodeError {
-	if e, ok := errors.AsType[*quorumlock.NodeError](err); ok {
-		return e
-	}
-	return &quorumlock.NodeError{Node: n.String(), Err: err}
-}
+func nodeError(n Node, err error) *quorumlock.NodeError { return engine.NodeError(n, err) }
 
 // lossReason returns the reason of a loss for events.
 func (c *call) lossReason(why core.Reason) quorumlock.LossReason {

@@ -3,6 +3,7 @@ package quorum
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -14,27 +15,20 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Latch is a set of ids that only grows, on a quorum of cells. It is open once it has n ids. It is
-// safe for concurrent use.
-//
-// A call takes one round if a quorum agrees, and otherwise also a repair: see look. This is the
-// algorithm of Attiya, Bar-Noy and Dolev for an atomic register on servers that may fail ("Sharing
-// memory robustly in message-passing systems", 1995), with the union of two sets in place of the
-// later of two values.
+// Latch is a latch of package engine. It is safe for concurrent use.
 type Latch struct {
 	client *Client
-	name   string
-	n      int
-	need   int // the quorum
+	terms  engine.Latch
 	cells  []Cell
 	set    options.Settings
-	err    error // error of the name, n or the options; every call returns it
+	err    error // error of the name, N or the options; every call returns it
 
 	found atomic.Int64 // 0 before a quorum has the latch; else 1 + the most ids of a quorum so far
-	open  atomic.Bool  // a quorum has had n ids
+	open  atomic.Bool  // a quorum has had N ids
 
 	mu     sync.Mutex
 	next   *latchBatch // the batch that a call of Done joins; nil if the call begins one
@@ -63,7 +57,11 @@ const latchRetry = 50 * time.Millisecond
 
 // NewLatch returns a latch over cells. If err is not nil, every call on the latch returns it.
 func NewLatch(client *Client, name string, n, need int, cells []Cell, set options.Settings, err error) *Latch {
-	l := &Latch{client: client, name: name, n: n, need: need, cells: cells, set: set, err: err}
+	l := &Latch{client: client, cells: cells, set: set, err: err}
+	l.terms = engine.Latch{Name: name, N: n, Need: need, Retention: set.Retention}
+	for _, c := range cells {
+		l.terms.Cells = append(l.terms.Cells, engine.LatchCell{Name: c.Name, Node: c.Node})
+	}
 	if l.err == nil && (n < 1 || n > maxLatchIDs) {
 		l.err = errs.Misusef("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
 	}
@@ -77,12 +75,12 @@ func NewLatch(client *Client, name string, n, need int, cells []Cell, set option
 }
 
 // Name returns the latch's name.
-func (l *Latch) Name() string { return l.name }
+func (l *Latch) Name() string { return l.terms.Name }
 
 // Done adds an id. It tries again until a quorum has the id, or the latch is open.
 func (l *Latch) Done(ctx context.Context, id string) error {
 	if size := len(id); l.err == nil && (size == 0 || size > maxLatchID) {
-		return errs.Misusef("quorumlock: Done of the latch %.80q: the id has %d bytes: use 1 to %d", l.name, size, maxLatchID)
+		return errs.Misusef("quorumlock: Done of the latch %.80q: the id has %d bytes: use 1 to %d", l.terms.Name, size, maxLatchID)
 	}
 	if err := l.start(ctx); err != nil {
 		return err
@@ -110,7 +108,7 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 	}
 	defer l.client.End()
 	if l.open.Load() {
-		return l.n, nil
+		return l.terms.N, nil
 	}
 	return l.look(ctx, wire.ReadLatch, nil)
 }
@@ -144,10 +142,10 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 		}
 		var wait time.Duration
 		switch {
-		case err == nil && (id != "" || size == l.n):
+		case err == nil && (id != "" || size == l.terms.N):
 			return nil
 		case err == nil:
-			last = fmt.Errorf("quorumlock: the latch %q has %d of %d ids", l.name, size, l.n)
+			last = fmt.Errorf("quorumlock: the latch %q has %d of %d ids", l.terms.Name, size, l.terms.N)
 			pause, failures = latchRetry, 0
 			wait = l.client.around(latchRefresh)
 		case l.isFinal(err):
@@ -191,13 +189,13 @@ func (c *Client) around(d time.Duration) time.Duration {
 
 // isFinal reports whether look would return the same error again.
 func (l *Latch) isFinal(err error) bool {
-	return errors.Is(err, quorumlock.ErrLatchForgotten) || isWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)
+	return errors.Is(err, quorumlock.ErrLatchForgotten) || engine.IsWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)
 }
 
 // logNoQuorum logs from a goroutine of its own, as call.log does.
 func (l *Latch) logNoQuorum(err error) {
 	l.client.start(func() {
-		l.set.Logger.Warn("quorumlock: no quorum, trying again until there is one", "latch", l.name, "error", err)
+		l.set.Logger.Warn("quorumlock: no quorum, trying again until there is one", "latch", l.terms.Name, "error", err)
 	})
 }
 
@@ -257,5 +255,32 @@ func (l *Latch) addBatches() {
 		slices.Sort(b.ids)
 		_, b.err = l.look(b.ctx, wire.MakeLatch, slices.Compact(b.ids))
 		close(b.done)
+	}
+}
+
+// look adds ids at all cells, and returns the number of ids at a quorum of them.
+func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (int, error) {
+	before := int(l.found.Load())
+	look := engine.NewLook(&l.terms, mode, ids, before, rand.Text())
+	for again := true; again; again = look.Next() {
+		if err := l.client.gather(ctx, l.cells, &l.set, look.Request, look.Answer); err != nil {
+			return 0, err
+		}
+	}
+	size, err := look.End()
+	if err != nil {
+		return 0, err
+	}
+	if size == l.terms.N {
+		l.open.Store(true)
+	}
+	if mode == wire.ReadLatch && size == 0 && before == 0 { // perhaps less than a quorum has it
+		return 0, nil
+	}
+	for n := int64(size) + 1; ; {
+		found := l.found.Load()
+		if n <= found || l.found.CompareAndSwap(found, n) {
+			return size, nil
+		}
 	}
 }

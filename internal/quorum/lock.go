@@ -64,7 +64,7 @@ type Lock struct {
 	hintsMu sync.Mutex
 	hints   engine.Hints
 
-	metAt time.Time // when peers were last observed at all cells; guarded by redissonPeers.mu
+	metAt time.Duration // when Redisson's clients were last observed at all cells; guarded by redisson.mu
 }
 
 // New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.

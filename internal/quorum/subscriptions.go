@@ -47,8 +47,8 @@ func (c *call) listen() {
 			c.eachSource(was, c.lock.client.unlisten)
 		}
 	}
-	if c.lock.client.peers.some.Load() > 0 {
-		c.listenToPeers()
+	if c.lock.client.redisson.some.Load() > 0 {
+		c.listenToRedisson()
 	}
 }
 
@@ -58,7 +58,7 @@ func (c *call) unlisten() {
 		c.eachSource(c.sources, c.lock.client.unlisten)
 	}
 	if c.hears {
-		c.ignorePeers()
+		c.ignoreRedisson()
 	}
 }
 
@@ -195,7 +195,7 @@ func (c *Client) heard(n Node, message string) {
 		w.mu.Lock()
 		if e.Kind == core.Handoff {
 			w.lock.saw(e.Token)
-			w.markTaken(cell)
+			w.handedBeside(cell)
 		}
 		w.apply(e)
 		w.flush()

@@ -152,7 +152,10 @@ func nameOf(d *ast.FuncDecl) string {
 	if p, ok := of.(*ast.StarExpr); ok {
 		of = p.X
 	}
-	if g, ok := of.(*ast.IndexExpr); ok { // of a generic type
+	switch g := of.(type) { // of a generic type
+	case *ast.IndexExpr:
+		of = g.X
+	case *ast.IndexListExpr:
 		of = g.X
 	}
 	return fmt.Sprint(of) + "." + d.Name.Name

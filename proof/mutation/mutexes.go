@@ -23,7 +23,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/quorum/latch.go":         reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/peers.go":         reflect.TypeFor[lockorder.Leaf](),
+	"internal/quorum/redisson.go":      reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/subscriptions.go": reflect.TypeFor[lockorder.Subscriptions](),
 	"internal/transport/hub.go":        reflect.TypeFor[lockorder.Hub](),
 	"internal/transport/lane.go":       reflect.TypeFor[lockorder.Leaf](),

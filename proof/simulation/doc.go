@@ -59,7 +59,7 @@
 // for, and the clocks keep to the drift; or beyond that. Some of the bounded plans have the restart
 // guard: any number of nodes may then restart without their data, or be replaced by a replica. The
 // invariants (invariant.go) name the plans that they bind. They are checked at every script that
-// runs (watch.go), at every grant (hold.go), at the end of every call (worker.go), now and then
+// runs (scripts.go), at every grant (hold.go), at the end of every call (worker.go), now and then
 // (watch.audits), and at the end (world.end).
 //
 // # Not covered

@@ -1,6 +1,6 @@
 // Package engine has the decisions of a client beyond a single call, without a clock, a goroutine,
 // a mutex or a connection. Its callers, package quorum and the simulations coresim and slotsim,
-// give it the time and carry out what it returns. "X follows": the caller calls X next.
+// give it the time and carry out what it returns.
 //
 //	clocks.go     the clocks of the nodes, and the tickets of calls
 //	localqueue.go the callers of one lock in this process, of which a few go to the nodes
@@ -10,6 +10,8 @@
 //	renewals.go   the renewals of a client's holds, grouped by node
 //	retries.go    pending releases: sent again until the node has confirmed them
 //	ended.go      the calls that have ended: their leftovers may be released
+//	redisson.go   Redisson's clients at the same locks: their share
+//	latch.go      a look at a latch
 //	recall.go     first attempts that were never sent
 //	messages.go   the messages that wake waiters
 //

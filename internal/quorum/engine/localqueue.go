@@ -103,7 +103,7 @@ func (t *Turn[T]) Callers() int {
 }
 
 // Settle records that all nodes have this ticket, or have been sent it. From now on, the nodes
-// queue later calls behind it. It reports whether this ticket is the first: then Admit follows.
+// queue later calls behind it. It reports whether this ticket is the first. If so, call Admit next.
 func (t *Turn[T]) Settle(ticket int64) (first bool) {
 	if t.sent == 0 {
 		t.sent = ticket

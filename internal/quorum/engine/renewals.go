@@ -35,7 +35,7 @@ type renewal[R any] struct {
 }
 
 // Add adds a renewal of a hold. It reports whether it is sent at once, by Take: if it is urgent (a
-// caller waits for it) or its TTL is short. Otherwise Schedule follows.
+// caller waits for it) or its TTL is short. Otherwise call Schedule next.
 func (rs *Renewals[N, R]) Add(n N, call R, ttl time.Duration, urgent bool, now time.Duration) (atOnce bool) {
 	r := rs.of[n]
 	if r == nil {
@@ -102,7 +102,7 @@ func (rs *Renewals[N, R]) Turn() (nodes []N) {
 }
 
 // Take returns the renewals to send to a node, and those to drop as late: their hold has queued the
-// next one. So renewals do not pile up for a frozen node. Landed follows for those to send.
+// next one. So renewals do not pile up for a frozen node. Call Landed when those sent are answered.
 func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	r := rs.of[n]
 	for ; len(r.queue) > 0; r.queue = r.queue[1:] {
@@ -119,8 +119,8 @@ func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	return send, late
 }
 
-// Landed records replies of a node. It reports whether a part of its queue waited for them: then
-// Take follows.
+// Landed records replies of a node. It reports whether a part of its queue waited for them. If so,
+// call Take next.
 func (rs *Renewals[N, R]) Landed(n N, replies int) (again bool) {
 	r := rs.of[n]
 	r.flight -= replies

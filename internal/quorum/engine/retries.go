@@ -112,8 +112,8 @@ const (
 	Refused                  // the node refuses it for good
 )
 
-// Done ends a try. It keeps the releases that were not served or need another confirmation.
-// Schedule follows.
+// Done ends a try. It keeps the releases that were not served or need another confirmation. Call
+// Schedule next.
 func (r *Retries[R]) Done(due []PendingRelease[R], outcomes []Outcome, now time.Duration) {
 	failed := false
 	for i, p := range due {

@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// latchNode is a node's latch, by latch.lua.
+type latchNode struct {
+	server string // empty without a latch
+	open   bool
+	ids    []string
+}
+
+func (n *latchNode) run(call wire.Call) wire.Reply {
+	args := call.Args()
+	needed, what, server, ids := number(args[0]), wire.LatchMode(args[1]), args[3], args[7:]
+	tail, cut := number(args[5]), number(args[6])
+	if what != wire.ReadLatch && (n.server != "" || what != wire.KeepLatch) {
+		if n.server == "" {
+			n.server = server
+		}
+		for _, id := range ids {
+			if !n.open && !slices.Contains(n.ids, id) {
+				n.ids = append(n.ids, id)
+			}
+		}
+		n.open = n.open || what == wire.OpenLatch || len(n.ids) >= needed
+	}
+	if n.open {
+		return wire.Reply{Value: []any{int64(2), n.server, int64(0), int64(0), []any{}}}
+	}
+	state, count, digest, last := int64(0), int64(0), int64(0), []any{}
+	if n.server != "" {
+		state = 1
+	}
+	for i, id := range n.ids {
+		if i >= len(n.ids)-tail {
+			last = append(last, id)
+		}
+		if cut >= 0 && (i >= cut || slices.Contains(ids, id)) {
+			continue
+		}
+		h := fnv.New32a()
+		h.Write([]byte(id))
+		count, digest = count+1, digest+int64(h.Sum32())
+	}
+	return wire.Reply{Value: []any{state, n.server, count, digest, last}}
+}
+
+func number(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+type latchNodeName int
+
+func (n latchNodeName) String() string { return "node-" + strconv.Itoa(int(n)) }
+
+// looker is a caller with one look at a time.
+type looker struct {
+	look  *Look
+	round int  // under way
+	over  bool // the round is
+	ids   []string
+	least int // the size cannot be less
+}
+
+// Looks of several callers, in random orders of calls and replies, some of which are lost.
+func TestLooksCountEachIDOnceAndLoseNone(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3000) {
+		g := rand.New(rand.NewPCG(seed, 0))
+		nodes := make([]latchNode, 1+g.IntN(5))
+		terms := Latch{Name: "l", N: 1 + g.IntN(20), Need: len(nodes)/2 + 1, Retention: time.Hour}
+		for i := range nodes {
+			terms.Cells = append(terms.Cells, LatchCell{"l", latchNodeName(i)})
+		}
+		var (
+			todo               []func() // calls and replies on their way
+			begun, ended       = make(map[string]bool), make(map[string]bool)
+			found              int // 1 + the largest size seen
+			ids, looks, rounds int
+		)
+		lossy := g.IntN(2) * g.IntN(len(nodes)) // nodes that lose calls and replies
+		send := func(k *looker) {
+			rounds++
+			round := rounds
+			k.round, k.over = round, false
+			for i := range nodes {
+				call, loses := k.look.Request(i), i < lossy && g.IntN(2) == 0
+				answer := func(r wire.Reply) {
+					if k.round == round && !k.over {
+						k.over = k.look.Answer(i, r)
+					}
+				}
+				lost := func() { answer(wire.Reply{Err: errors.New("lost")}) }
+				todo = append(todo, func() {
+					if loses && g.IntN(2) == 0 { // the call arrives later, or never
+						todo = append(todo, lost)
+						if g.IntN(2) == 0 {
+							todo = append(todo, func() { nodes[i].run(call) })
+						}
+						return
+					}
+					reply := nodes[i].run(call)
+					if todo = append(todo, func() { answer(reply) }); loses {
+						todo[len(todo)-1] = lost
+					}
+				})
+			}
+		}
+		begin := func(k *looker) {
+			looks++
+			*k = looker{least: max(found-1, len(ended))}
+			mode := wire.ReadLatch
+			if g.IntN(3) > 0 {
+				for mode = wire.MakeLatch; g.IntN(3) > 0 && len(k.ids) < 4; ids++ {
+					k.ids = append(k.ids, fmt.Sprintf("%04d", ids-g.IntN(2)*g.IntN(ids+1)))
+				}
+				slices.Sort(k.ids)
+				k.ids = slices.Compact(k.ids)
+			}
+			for _, id := range k.ids {
+				begun[id] = true
+			}
+			k.look = NewLook(&terms, mode, k.ids, found, fmt.Sprintf("server-%d", looks))
+			send(k)
+		}
+		over := func(k *looker) {
+			size, err := k.look.End()
+			if err != nil {
+				if few := (*quorumlock.QuorumError)(nil); lossy <= len(nodes)-terms.Need || !errors.As(err, &few) {
+					t.Fatalf("seed %d: a look failed with %d lossy nodes of %d: %v", seed, lossy, len(nodes), err)
+				}
+				return
+			}
+			if size < min(k.least, terms.N) || size > min(len(begun), terms.N) {
+				t.Fatalf("seed %d: %d ids of %d, though %d were there before, and %d were ever added", seed, size, terms.N, k.least, len(begun))
+			}
+			for _, id := range k.ids {
+				ended[id] = true
+				has := 0
+				for i := range nodes {
+					if nodes[i].open || slices.Contains(nodes[i].ids, id) {
+						has++
+					}
+				}
+				if has < terms.Need {
+					t.Fatalf("seed %d: %d of %d nodes have %s after a look that added it", seed, has, len(nodes), id)
+				}
+			}
+			if size > 0 || len(k.ids) > 0 {
+				found = max(found, size+1)
+			}
+		}
+		callers := make([]looker, 1+g.IntN(4))
+		for i := range callers {
+			begin(&callers[i])
+		}
+		for looks < 25 {
+			for i := range callers {
+				k := &callers[i]
+				switch {
+				case !k.over:
+				case k.look.Next():
+					send(k)
+				default:
+					over(k)
+					begin(k)
+				}
+			}
+			i := g.IntN(len(todo))
+			next := todo[i]
+			todo = slices.Delete(todo, i, i+1)
+			next()
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package engine
+
+import (
+	"iter"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Redisson is what a client knows of Redisson's clients, its peers, at the cells C of its locks. D
+// is what the caller keeps of such a cell. The zero value knows of none.
+//
+// The peers do not know the queue. So a waiter that observes one hears the releases of all of them
+// from then on. Now and then, a release leaves the lock to them. A client that has observed none
+// reads only Peers.
+//
+// The share: all listeners count the holds of both sides, from the messages of their releases.
+// While the peers have had more, the lock is handed over. Otherwise one release in n leaves it to
+// them for a moment, a window; n is how many are queued here. So the waiters here wait for each
+// other, and not for a peer each time.
+//
+// A RedissonMultiLock takes its members one after another, and keeps the first while it waits for
+// the next. Most versions also release them one after another. A waiter that asks for all members
+// after the last release finds the first one taken again. So if a lock needs every cell, its waiter
+// has the node hand over the first cell alone. The machine keeps that cell for some ms, and asks
+// for the others when they are released. No message names Redisson's first cell, so the waiter
+// tries each. After useless handoffs of a cell in a row, the waiter tries that cell less often.
+type Redisson[C comparable, D any] struct {
+	peers  map[C]*Peers[D]
+	probes map[C]*probe
+	swept  time.Duration // when old probes were last dropped
+}
+
+// Peers is the state of the peers at one cell.
+type Peers[D any] struct {
+	Driver D
+
+	seen    time.Duration // when one was last observed or heard
+	balance int           // holds of the peers minus holds of this library, within ±maxBalance
+	queued  int           // furthest position of our waiters at the last contended release
+	opened  time.Duration // start of the last window
+	window  time.Duration // length of the last window
+	used    bool          // a peer has had the lock since the last window
+	counted bool          // the hold under used is in balance, though its release was not heard
+	until   time.Duration // expiry of the last observed peer's key; 0 if a peer was heard since
+	silent  time.Duration // last release without a message; 0 after a message
+	freed   time.Duration // when a peer last released the cell; 0: never
+	counts  bool          // the node has a token counter of the lock
+	tries   any           // the waiter that should get this cell before its others
+	useless int           // consecutive handoffs of this cell alone without a grant
+}
+
+// probe is the state of a cell without known peers where this client's callers wait.
+type probe struct {
+	waits int
+	last  time.Duration
+}
+
+const (
+	// PeerMemory is the time for which peers count as present after the last was observed or heard.
+	PeerMemory = 10 * time.Second
+
+	// The first window suffices for a client that has subscribed, or that polls every millisecond.
+	// If no peer comes, the next is longer, for clients that ask seldom. At most a fifth of the
+	// time is left to the peers.
+	firstWindow = 2 * time.Millisecond
+	lastWindow  = 20 * time.Millisecond
+	restFactor  = 4
+
+	// sameObservation is the time for which one observed cell stands for all cells of a lock.
+	sameObservation = 10 * time.Millisecond
+
+	// maxBalance limits the balance: holds of long ago do not count.
+	maxBalance = 100
+
+	// Peers that neither hold the lock nor subscribe are not observed: they poll while the lock is
+	// handed over. So where callers wait, about two releases a second, in all processes together,
+	// leave the lock free. The chance of each is its interval's part of probeInterval. Probes begin
+	// when a client has waited for the lock a few times. For a client that asks seldom, many short
+	// windows are as good as a few long ones of the same total. But a window delays every waiter.
+	probeInterval = 500 * time.Millisecond
+	probeWindow   = 6 * time.Millisecond
+	firstProbe    = 4
+	probeEvery    = 4    // at most one release in so many is a probe, on average
+	maxProbes     = 1000 // limit of len(probes)
+
+	// PollInterval is the mean time between looks if peers publish no releases (spin, fair locks).
+	PollInterval = 5 * time.Millisecond
+	ttlNoise     = 20 * time.Millisecond // error of an expiry that is computed from a TTL
+
+	// After a peer's release, a waiter looks lookDelay later for each position in the queue.
+	lookDelay    = 10 * time.Millisecond
+	maxLookDelay = 200 * time.Millisecond
+
+	// mostUseless limits useless: a waiter tries a cell at one release in 64 at least.
+	mostUseless = 6
+)
+
+// Known returns the number of cells with peers.
+func (r *Redisson[C, D]) Known() int { return len(r.peers) }
+
+// At returns the peers at a cell, nil if none are known.
+func (r *Redisson[C, D]) At(cell C) *Peers[D] { return r.peers[cell] }
+
+// Observed records that a peer holds one of a lock's cells. Its key there lasts for ttl. Peers want
+// the whole lock: one with a single cell is on the way to the others. all is when this was last
+// recorded at all cells of the lock. silent reports whether the peers' releases have no message.
+func (r *Redisson[C, D]) Observed(now time.Duration, cells iter.Seq[C], cell C, all *time.Duration, ttl time.Duration) (silent bool) {
+	if now-*all >= sameObservation || r.peers[cell] == nil {
+		*all = now
+		for c := range cells {
+			if r.peers[c] == nil {
+				if r.peers == nil {
+					r.peers = make(map[C]*Peers[D])
+				}
+				r.peers[c] = &Peers[D]{used: true}
+				delete(r.probes, c)
+			}
+			r.peers[c].seen = now
+		}
+	}
+	p := r.peers[cell]
+	p.seen = now
+	if !p.used { // not every release is published
+		p.used, p.counted = true, true
+		p.balance = min(p.balance+1, maxBalance)
+	}
+	if until := now + ttl; ttl > 0 {
+		// A later expiry, without a message: the lock was acquired again, or (rarely) renewed.
+		if p.until != 0 && until-p.until > ttlNoise {
+			p.silent = now
+		}
+		p.until = until
+	}
+	return p.silent != 0 && now-p.silent < PeerMemory
+}
+
+// Forget drops the cells without a recent peer, or all of them, and returns what the caller kept of
+// them. next is the time to the next Forget.
+func (r *Redisson[C, D]) Forget(now time.Duration, all bool) (gone []D, next time.Duration) {
+	for cell, p := range r.peers {
+		if left := PeerMemory - (now - p.seen); left <= 0 || all {
+			gone = append(gone, p.Driver)
+			delete(r.peers, cell)
+		} else if next == 0 || left < next {
+			next = left
+		}
+	}
+	return gone, next
+}
+
+// Heard records a message on Redisson's channel, or "" when messages may have been missed. It
+// reports whether a waiter should look: the peers call nobody. Any publisher can send one, so a
+// message does no more than that.
+func (p *Peers[D]) Heard(now time.Duration, message string) (looks bool) {
+	if message == "" {
+		return true
+	}
+	theirs, window := wire.IsTheirs(message)
+	if !theirs {
+		if !wire.GivesUp(message) {
+			p.balance = max(p.balance-1, -maxBalance)
+		}
+		if window > 0 {
+			p.open(now, min(window, lastWindow))
+		}
+		return false
+	}
+	p.seen, p.used = now, true
+	if !p.counted {
+		p.balance = min(p.balance+1, maxBalance)
+	}
+	p.counted, p.until, p.silent = false, 0, 0
+	return true
+}
+
+// LooksAfter returns when the foremost waiter looks after a peer's release: at once if it is the
+// first. Otherwise the first one may have left the queue, or may not hear this; a waiter that looks
+// calls it.
+func LooksAfter(position int) time.Duration {
+	if position <= 1 { // position 0 may be the entry that keeps a window free
+		return 0
+	}
+	return min(time.Duration(position)*lookDelay, maxLookDelay)
+}
+
+// Freed records the release of the cell by a peer, for a waiter that needs each of several cells.
+// begun: the waiter has a cell already. alone: the waiter should get this cell before the others.
+// asks: it should ask for all cells, because a node without a token counter hands nothing over; the
+// first grant creates the counter. draw returns a random number below n.
+func (p *Peers[D]) Freed(now time.Duration, waiter any, begun bool, draw func(n int) int) (alone, asks bool) {
+	p.freed = now
+	if begun || draw(1<<p.useless) > 0 {
+		return false, false
+	}
+	if !p.counts && draw(2) == 0 {
+		return true, true
+	}
+	p.tries = waiter
+	return true, false
+}
+
+// Handed records a handoff of a cell to a waiter, and returns the indices of the cells that a peer
+// released more than a round trip before this one: most likely, a peer has them again. tried are
+// the peers whose cell was handed over before the others; nil if it was not. Call its Granted if
+// the waiter gets the lock.
+func (r *Redisson[C, D]) Handed(waiter any, cell C, cells iter.Seq[C], trip func(i int) time.Duration) (taken []int, tried *Peers[D]) {
+	p := r.peers[cell]
+	if p == nil {
+		return nil, nil
+	}
+	p.counts = true
+	if p.tries == waiter {
+		tried = p
+		p.useless = min(p.useless+1, mostUseless)
+	}
+	i := 0
+	for c := range cells {
+		if other := r.peers[c]; other != nil && other.freed != 0 && p.freed-other.freed > trip(i) {
+			taken = append(taken, i)
+		}
+		i++
+	}
+	return taken, tried
+}
+
+// Granted records that the handoff of this cell before the others led to a grant.
+func (p *Peers[D]) Granted() { p.useless = 0 }
+
+// Ordinary is the window of a release that ignores peers.
+const Ordinary = math.MinInt64
+
+// Window returns the window of a hold's release, in ms. 0 hands the lock over, although peers may
+// listen. A negative window is a probe. waited is how long the hold's call waited for the lock, 0
+// without contention, and queued the furthest position meanwhile. Redisson's clients take the nodes
+// one after another; nodes is their number.
+func (r *Redisson[C, D]) Window(now time.Duration, cells iter.Seq[C], nodes int, waited time.Duration, queued int, draw func(n int) int) int64 {
+	// The cell where the peers are furthest behind: a part of the lock elsewhere does not count.
+	var known *Peers[D]
+	for c := range cells {
+		if p := r.peers[c]; p != nil && (known == nil || p.balance < known.balance) {
+			known = p
+		}
+	}
+	if known == nil {
+		for first := range cells {
+			return r.probe(now, first, waited/time.Duration(queued+1), draw)
+		}
+	}
+	if waited > 0 {
+		known.queued = queued
+	}
+	n := known.queued + 1
+	switch {
+	case known.balance > 0,
+		!known.used && now-known.opened < known.window*(1+restFactor),
+		draw(n*n) >= n-known.balance: // one in n, or more if the peers are behind
+		return 0
+	}
+	window := known.next(nodes)
+	for c := range cells {
+		if p := r.peers[c]; p != nil {
+			p.open(now, window)
+		}
+	}
+	return window.Milliseconds()
+}
+
+// open records the start of a window.
+func (p *Peers[D]) open(now, window time.Duration) {
+	p.opened, p.window, p.used, p.counted = now, window, false, false
+}
+
+// next returns the length of the next window, for a lock of so many nodes.
+func (p *Peers[D]) next(nodes int) time.Duration {
+	first := firstWindow
+	if nodes > 1 {
+		first = min(2*firstWindow*time.Duration(nodes), lastWindow)
+	}
+	if p.used {
+		return first
+	}
+	return min(2*max(p.window, first), lastWindow)
+}
+
+// probe decides whether a release is a probe, and returns its window. waited is about the interval
+// between releases.
+func (r *Redisson[C, D]) probe(now time.Duration, cell C, waited time.Duration, draw func(n int) int) int64 {
+	if waited == 0 {
+		return Ordinary
+	}
+	t := r.probes[cell]
+	switch {
+	case t == nil:
+		if r.probes == nil {
+			r.probes = make(map[C]*probe)
+		}
+		if len(r.probes) >= maxProbes && now-r.swept > PeerMemory {
+			r.swept = now
+			maps.DeleteFunc(r.probes, func(_ C, t *probe) bool { return now-t.last > PeerMemory })
+		}
+		if len(r.probes) >= maxProbes {
+			return Ordinary
+		}
+		t = &probe{}
+		r.probes[cell] = t
+	case now-t.last > PeerMemory:
+		*t = probe{}
+	}
+	t.last = now
+	if t.waits++; t.waits <= firstProbe || draw(int(probeInterval/time.Microsecond)) >= int(min(waited, probeInterval/probeEvery)/time.Microsecond) {
+		return Ordinary
+	}
+	return -probeWindow.Milliseconds()
+}

@@ -1,0 +1,276 @@
+package quorum
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// redisson runs what package engine decides about Redisson's clients at the same locks. Its fields
+// are guarded by mu, if not said otherwise.
+type redisson struct {
+	some atomic.Int32 // Known(); read without mu
+
+	mu sync.Mutex
+	engine.Redisson[Cell, *listening]
+	timer *time.Timer // calls forgetRedisson; nil while no peers are known
+	over  bool        // the client is closed
+}
+
+// listening is the subscription to Redisson's channel of a cell.
+type listening struct {
+	stop    func()        // ends it; nil before it begins; guarded by subscriptions.mu
+	waiters map[*call]int // calls that hear the messages, with their index of the cell
+	nudge   *time.Timer   // makes a waiter look that is not the first in the queue; nil if not set
+}
+
+// at returns the cell as the key of a map.
+func at(c Cell) Cell { return Cell{Node: c.Node, Name: c.Name} }
+
+// keys returns the lock's cells as keys of maps.
+func (l *Lock) keys() iter.Seq[Cell] {
+	return func(yield func(Cell) bool) {
+		for _, c := range l.cells {
+			if !yield(at(c)) {
+				return
+			}
+		}
+	}
+}
+
+// meetRedisson records a refusal that names a Redisson client. The caller holds mu.
+func (c *call) meetRedisson(cell int, r core.Reply) {
+	client, key := c.lock.client, at(c.lock.cells[cell])
+	s := &client.redisson
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		return
+	}
+	silent := s.Observed(client.time().Mono, c.lock.keys(), key, &c.lock.metAt, r.TTL)
+	s.some.Store(int32(s.Known()))
+	if s.timer == nil {
+		s.timer = time.AfterFunc(engine.PeerMemory, func() { client.forgetRedisson(false) })
+	}
+	s.mu.Unlock()
+	if silent && c.waits != nil && r.Position <= 1 {
+		client.lookAfter(c, key, engine.PollInterval/2+time.Duration(c.machine.Draw(int(engine.PollInterval))), func() {})
+	}
+}
+
+// lookAfter makes a call look at a cell after a pause. It calls before first.
+func (c *Client) lookAfter(w *call, cell Cell, pause time.Duration, before func()) *time.Timer {
+	return time.AfterFunc(pause, func() {
+		if c.Begin() != nil {
+			return
+		}
+		defer c.End()
+		before()
+		w.look(cell)
+	})
+}
+
+// listenToRedisson subscribes a call to the releases of the known peers at its cells. Only the
+// call's goroutine calls it.
+func (c *call) listenToRedisson() {
+	client := c.lock.client
+	s := &client.redisson
+	client.subscriptions.mu.Lock()
+	defer client.subscriptions.mu.Unlock()
+	if client.subscriptions.closed {
+		return
+	}
+	i := -1
+	for cell := range c.lock.keys() {
+		i++
+		s.mu.Lock()
+		p := s.At(cell)
+		if p == nil {
+			s.mu.Unlock()
+			continue
+		}
+		if p.Driver == nil {
+			p.Driver = &listening{waiters: make(map[*call]int)}
+		}
+		l := p.Driver
+		l.waiters[c], c.hears = i, true
+		s.mu.Unlock()
+		if l.stop == nil {
+			l.stop = cell.Node.Listen(wire.UnlockChannel(cell.Name), func(message string) { client.heardRedisson(cell, message) })
+		}
+	}
+}
+
+// ignoreRedisson removes the call from the listeners. The subscriptions stay.
+func (c *call) ignoreRedisson() {
+	s := &c.lock.client.redisson
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for cell := range c.lock.keys() {
+		if p := s.At(cell); p != nil && p.Driver != nil {
+			delete(p.Driver.waiters, c)
+		}
+	}
+}
+
+// forgetRedisson ends the subscriptions at cells without a recent peer, or all of them.
+func (c *Client) forgetRedisson(all bool) {
+	s := &c.redisson
+	c.subscriptions.mu.Lock()
+	defer c.subscriptions.mu.Unlock()
+	s.mu.Lock()
+	s.over = s.over || all
+	gone, next := s.Forget(c.time().Mono, s.over)
+	for _, l := range gone {
+		if l != nil && l.nudge != nil {
+			l.nudge.Stop()
+		}
+	}
+	s.some.Store(int32(s.Known()))
+	if s.timer != nil && s.Known() == 0 {
+		s.timer.Stop()
+		s.timer = nil
+	} else if s.timer != nil {
+		s.timer.Reset(next)
+	}
+	s.mu.Unlock()
+	for _, l := range gone {
+		if l != nil && l.stop != nil {
+			l.stop()
+		}
+	}
+}
+
+// heardRedisson handles a message on Redisson's channel, or "" when messages may have been missed.
+func (c *Client) heardRedisson(cell Cell, message string) {
+	if c.Begin() != nil {
+		return
+	}
+	defer c.End()
+	s := &c.redisson
+	s.mu.Lock()
+	p := s.At(cell)
+	if p == nil || p.Driver == nil || !p.Heard(c.time().Mono, message) {
+		s.mu.Unlock()
+		return
+	}
+	l := p.Driver
+	waiters := maps.Clone(l.waiters)
+	s.mu.Unlock()
+	var foremost *call
+	nearest, at := 0, 0
+	for w, i := range waiters {
+		position, waits := w.position(i)
+		switch {
+		case !waits:
+		case foremost == nil || position < nearest:
+			foremost, nearest, at = w, position, i
+		}
+	}
+	if foremost == nil {
+		return
+	}
+	pause := engine.LooksAfter(nearest)
+	if pause == 0 {
+		foremost.freed(at)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.nudge == nil {
+		l.nudge = c.lookAfter(foremost, cell, pause, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			l.nudge = nil
+		})
+	}
+}
+
+// position returns the call's position in the queue of a cell, and whether the call waits.
+func (c *call) position(cell int) (n int, waits bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.Cells[cell].Position, c.machine.Phase() < core.Holding
+}
+
+// freed handles the release of a cell by a Redisson client.
+func (c *call) freed(cell int) {
+	c.mu.Lock()
+	var alone, asks bool
+	if len(c.lock.cells) > 1 && c.lock.tree.NeedsEach() {
+		s := &c.lock.client.redisson
+		begun := slices.ContainsFunc(c.machine.Cells, func(c core.Cell) bool { return c.Handed > 0 })
+		s.mu.Lock()
+		if p := s.At(at(c.lock.cells[cell])); p != nil {
+			alone, asks = p.Freed(c.lock.client.time().Mono, c, begun, c.machine.Draw)
+		}
+		s.mu.Unlock()
+	}
+	for i := range c.lock.cells {
+		if asks || !alone && i == cell {
+			c.apply(core.Event{Kind: core.Turn, Cell: int32(i)})
+		}
+	}
+	c.flush()
+	if alone && !asks {
+		handOver := wire.Release(c.lock.cells[cell].Name, c.lock.client.place, 1).Open(0, c.lock.client.place)
+		// After a failure, the waiter looks at its next refresh.
+		_ = c.lock.Ask(cell, handOver, func(wire.Reply) {})
+	}
+}
+
+// handedBeside prepares the machine for a handoff of a cell: Redisson's clients may have others.
+// The caller holds mu.
+func (c *call) handedBeside(cell int) {
+	s := &c.lock.client.redisson
+	if s.some.Load() == 0 {
+		return
+	}
+	trips := make([]time.Duration, len(c.lock.cells))
+	for i := range trips {
+		trips[i] = c.trip(i)
+	}
+	s.mu.Lock()
+	taken, tried := s.Handed(c, at(c.lock.cells[cell]), c.lock.keys(), func(i int) time.Duration { return trips[i] })
+	s.mu.Unlock()
+	if tried != nil {
+		c.tried = tried
+	}
+	for _, i := range taken {
+		c.apply(core.Event{Kind: core.Taken, Cell: int32(i)})
+	}
+}
+
+// grantedBeside records a grant. The caller holds mu.
+func (c *call) grantedBeside() {
+	if c.tried != nil {
+		s := &c.lock.client.redisson
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.tried.Granted()
+	}
+}
+
+// leaveOpen returns the window of a hold's release. The caller holds mu.
+func (c *call) leaveOpen() int64 {
+	client := c.lock.client
+	now := client.time()
+	waited, queued := c.machine.Waited(now)
+	if c.turn == nil {
+		waited = 0
+	}
+	s := &client.redisson
+	if s.some.Load() == 0 && waited == 0 { // no known peers, and no contention
+		return engine.Ordinary
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Window(now.Mono, c.lock.keys(), len(c.lock.nodes), waited, queued, c.machine.Draw)
+}
