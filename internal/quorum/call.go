@@ -234,12 +234,13 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 	}
 	if renews {
 		c.mu.Lock()
+		left := c.machine.Remaining(c.lock.client.time())
 		extends, urgent := context.Background(), len(c.hold.waiting) > 0
 		if urgent {
 			extends = c.hold.waiting[0].ctx
 		}
 		c.mu.Unlock()
-		c.lock.client.renew(extends, c, calls, urgent)
+		c.lock.client.renew(extends, c, calls, left, urgent)
 	}
 	now := time.Now()
 	deadline, asked := now.Add(c.lock.set.NodeTimeout), core.Time{}

@@ -29,9 +29,10 @@ type renewal struct {
 	do   core.Call
 }
 
-// renew queues the renewals among the calls. Urgent ones, which a caller with ctx waits for, and
-// those with a short TTL are sent at once. Call it between Begin and End.
-func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, urgent bool) {
+// renew queues the renewals among the calls, of a hold that is valid for left. Urgent ones, for
+// which a caller with ctx waits, and those of a short TTL or with little time left are sent at once.
+// Call it between Begin and End.
+func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, left time.Duration, urgent bool) {
 	var now []Node // to send to at once
 	rs := &c.renewals
 	rs.mu.Lock()
@@ -40,7 +41,7 @@ func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, urgent b
 			continue
 		}
 		n := w.lock.cells[calls[i].Cell].Node
-		if rs.Add(n, renewal{ctx, w, calls[i]}, w.lock.set.TTL, urgent, c.time().Mono) {
+		if rs.Add(n, renewal{ctx, w, calls[i]}, w.lock.set.TTL, left, urgent, c.time().Mono) {
 			now = append(now, n)
 		}
 	}

@@ -14,9 +14,10 @@ type renewing process
 // renew sends the renewals among the calls, or queues them.
 func (c *call) renew(calls []core.Call) {
 	p, now := c.process, []int(nil)
+	left := c.machine.Remaining(p.now)
 	for i := range calls {
 		node := p.tier.nodeOf(int(calls[i].Cell))
-		if calls[i].Do.Renews() && p.renewals.Add(node, renewal{c, calls[i]}, c.lock.lock.TTL, len(c.waits) > 0, p.now.Mono) {
+		if calls[i].Do.Renews() && p.renewals.Add(node, renewal{c, calls[i]}, c.lock.lock.TTL, left, len(c.waits) > 0, p.now.Mono) {
 			now = append(now, node)
 		}
 	}

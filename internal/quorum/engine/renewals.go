@@ -34,9 +34,10 @@ type renewal[R any] struct {
 	over time.Duration // when the hold's next renewal is due
 }
 
-// Add adds a renewal of a hold. It reports whether it is sent at once, by Take: if it is urgent (a
-// caller waits for it) or its TTL is short. Otherwise call Schedule next.
-func (rs *Renewals[N, R]) Add(n N, call R, ttl time.Duration, urgent bool, now time.Duration) (atOnce bool) {
+// Add adds a renewal of a hold that is valid for left. It reports whether it is sent at once, by
+// Take: if it is urgent (a caller waits for it), or ttl or left is short. Otherwise call Schedule
+// next.
+func (rs *Renewals[N, R]) Add(n N, call R, ttl, left time.Duration, urgent bool, now time.Duration) (atOnce bool) {
 	r := rs.of[n]
 	if r == nil {
 		if rs.of == nil {
@@ -46,7 +47,7 @@ func (rs *Renewals[N, R]) Add(n N, call R, ttl time.Duration, urgent bool, now t
 		rs.of[n] = r
 		rs.turns = append(rs.turns, r)
 	}
-	wait := min(20*time.Millisecond, ttl/1000)
+	wait := min(20*time.Millisecond, ttl/1000, left/100)
 	if len(r.queue) == 0 || wait < r.wait {
 		r.wait = wait
 	}
