@@ -27,7 +27,7 @@ func (m *Machine) ask(now Time) {
 		}
 		m.call(call)
 	}
-	m.tries.ownRefused, m.nextLook = false, len(m.Cells)
+	m.tries.ownRefused, m.nextLook, m.yields = false, len(m.Cells), 0
 	m.changed++
 }
 
@@ -83,9 +83,8 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			m.yield(int(call.Cell))
 		}
 		m.learnReason()
-		// This refusal may show when a quorum of the keys expires.
-		if m.phase == Waiting && m.reason.isHeld() && c.State == Queued && m.looksAgain() {
-			m.nextAttemptAt = min(m.nextAttemptAt, now.Mono+m.pause(now))
+		if c.State == Queued {
+			m.expectExpiry(now)
 		}
 		m.review(now)
 	case Releasing, Over: // a release was sent behind it, or neither was sent
@@ -315,7 +314,7 @@ func (m *Machine) unanswered() int { return len(m.Cells) - int(m.tallies().total
 // looksAgain reports whether it is time for another look at all cells: after each answer while few
 // are missing, else after a sixteenth of them. So the looks of an attempt cost a few steps a cell.
 func (m *Machine) looksAgain() bool {
-	missing := m.unanswered()
+	missing := m.unanswered() + m.yields
 	if missing > m.nextLook {
 		return false
 	}

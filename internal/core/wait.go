@@ -86,6 +86,7 @@ func (m *Machine) isFinal(now Time) bool {
 }
 
 func (m *Machine) yield(i int) {
+	m.yields++
 	m.Cells[i].unanswered++
 	m.call(Call{Do: Yield, Cell: int32(i), Attempt: m.attempt})
 }
@@ -101,6 +102,7 @@ func (m *Machine) yielded(now Time, call Call, r Reply) {
 	if call.Attempt != m.attempt || m.phase != Yielding && m.phase != Waiting {
 		return
 	}
+	m.yields--
 	granted := c.State == Granted
 	switch {
 	case r.Err != nil:
@@ -112,6 +114,7 @@ func (m *Machine) yielded(now Time, call Call, r Reply) {
 		c.State = Queued
 	}
 	if m.learnReason(); m.phase != Yielding {
+		m.expectExpiry(now)
 		m.review(now)
 		return
 	}
@@ -260,6 +263,14 @@ func (m *Machine) pause(now Time) time.Duration {
 		pause = min(pause, max(expiry-now.Mono, 0)+spread+min(time.Duration(furthest)*spread, maxSpread))
 	}
 	return pause
+}
+
+// expectExpiry follows an answer that came during the wait. With it, it may be known when a quorum
+// of the keys expires.
+func (m *Machine) expectExpiry(now Time) {
+	if m.phase == Waiting && m.reason.isHeld() && m.looksAgain() {
+		m.nextAttemptAt = min(m.nextAttemptAt, now.Mono+m.pause(now))
+	}
 }
 
 // expiry returns when enough keys for a quorum should have expired, 0 if unknown, and the furthest

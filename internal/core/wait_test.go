@@ -30,6 +30,16 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 			}
 		})
 	}
+	// The others grant after the refusal, and are yielded then.
+	m := start(3, 3)
+	plays(m, answer(Acquire, 0, Reply{Free: true, TTL: window, Position: 1, Holder: "b:0"}))
+	for cell := int32(1); cell < 3; cell++ {
+		plays(m, answer(Acquire, cell, Reply{OK: true, Token: 7}))
+	}
+	plays(m, answer(Yield, 1, Reply{OK: true, First: true}), answer(Yield, 2, Reply{OK: true, First: true}))
+	if due := m.Wake() - at(0).Mono; m.Phase() != Waiting || due < window || due > 2*window {
+		t.Errorf("late grants: phase %d, the next attempt is due after %v", m.Phase(), due)
+	}
 }
 
 // The messages of a release arrive within a round trip to the nearest quorum, if the releaser is no

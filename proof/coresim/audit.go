@@ -73,7 +73,7 @@ func (t *tier) audit() {
 func (t *tier) restores(h *hold) {
 	c, p, now := h.call, h.call.process, t.world.Now()
 	long := t.plan.TTL + 2*t.slack() // two renewals
-	if !c.machineRenews() || c.machine.Phase() != core.Holding || now-h.at < long || t.wasPaused(p.number, 0) || t.plan.Guard || t.plan.Class == beyond || t.plan.Twins {
+	if !c.machineRenews() || c.machine.Phase() != core.Holding || now-h.at < long || t.wasPaused(p.number) || t.plan.Guard || t.plan.Class == beyond || t.plan.Twins {
 		return
 	}
 	for cell := range c.lock.Cells() {

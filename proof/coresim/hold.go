@@ -179,7 +179,7 @@ func (t *tier) lostAt(c *call, why core.Reason) {
 	if h == nil || h.call != c {
 		return
 	}
-	if late := c.process.now.Mono - c.machine.Until(); late > time.Microsecond && !t.wasPaused(c.process.number, c.process.now.Mono-late) {
+	if late := c.process.now.Mono - c.machine.Until(); late > time.Microsecond && !t.wasPaused(c.process.number) {
 		t.violate(lossTold, "%s was told %v late", c.caller.Waiter, late)
 	}
 	if t.plan.Class == calm && c.machineRenews() && !h.released {
@@ -218,7 +218,7 @@ func (t *tier) mayForget() bool {
 func (c *call) machineRenews() bool { return c.lock.lock.Renew && c.lock.lock.MaxHold == 0 }
 
 // wasPaused reports whether a process stood still since, or its clock was stepped.
-func (t *tier) wasPaused(process int, _ time.Duration) bool {
+func (t *tier) wasPaused(process int) bool {
 	for i := range t.plan.Faults {
 		f := &t.plan.Faults[i]
 		if isPause(f) && f.Client == process && f.At <= t.world.Now() {
@@ -266,7 +266,7 @@ func (t *tier) released(k *worker) {
 
 func (t *tier) extended(k *worker, took time.Duration, r core.Round) {
 	t.inTime(k, "Extend", took-k.limit)
-	if took > t.plan.NodeTimeout+slackOfClocks && !t.wasPaused(k.process.number, 0) {
+	if took > t.plan.NodeTimeout+slackOfClocks && !t.wasPaused(k.process.number) {
 		t.violate(inTime, "Extend of w%d took %v", k.number+1, took)
 	}
 	if r.Won && !k.hold.lost {
@@ -282,7 +282,7 @@ const slackOfClocks = time.Microsecond
 // inTime checks that a call took no longer than it may.
 func (t *tier) inTime(k *worker, call string, took time.Duration) {
 	// An Attach tries again while other takers do.
-	if t.wasPaused(k.process.number, 0) || k.text != nil && call == "Lock" {
+	if t.wasPaused(k.process.number) || k.text != nil && call == "Lock" {
 		return
 	}
 	most := k.limit
@@ -318,8 +318,9 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 	default:
 		t.violate(ridesOut, "w%d fails for %d", k.number+1, c.reason)
 	}
-	if c.reason == core.NoToken && (!k.step.Try || took < t.plan.NodeTimeout) {
-		t.violate(minority, "w%d has no token after %v", k.number+1, took)
+	now := k.process.now
+	if slept := now.Boot - now.Mono - k.asleep; c.reason == core.NoToken && (!k.step.Try || took+slept < t.plan.NodeTimeout) {
+		t.violate(minority, "w%d has no token after %v, of which it slept %v", k.number+1, took+slept, slept)
 	}
 	if t.plan.Class == calm && few {
 		t.violate(nothingFails, "w%d fails for %d", k.number+1, c.reason)

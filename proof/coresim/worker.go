@@ -20,6 +20,7 @@ type worker struct {
 	ticket   int64
 	turn     *engine.Turn[*worker] // in the local queue
 	began    time.Duration         // the call, by the monotonic clock
+	asleep   time.Duration         // the time in suspends before it
 	limit    time.Duration         // of the call; 0 if there is none
 	id       int                   // changes with each action, to void its timers
 	waits    bool                  // the call has not been decided
@@ -62,7 +63,7 @@ func (k *worker) begin() {
 	s, p := k.step, k.process
 	k.id++
 	k.lock, k.ticket = p.tier.lockOf(s), p.newTicket()
-	k.began, k.waits, k.gone = p.now.Mono, true, false
+	k.began, k.asleep, k.waits, k.gone = p.now.Mono, p.now.Boot-p.now.Mono, true, false
 	k.limit = s.Limit
 	if s.Cancel > 0 && (k.limit == 0 || s.Cancel < k.limit) {
 		k.limit = s.Cancel
