@@ -286,3 +286,45 @@ func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 		})
 	}
 }
+
+// Reads and proclamations are round trips like others, for metrics and the log.
+func TestAnObserverLearnsOfTheRoundTripsOfAnElection(t *testing.T) {
+	var mu sync.Mutex
+	asked, down := 0, 0
+	counts := locktest.Observer(func(e quorumlock.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch e.Kind {
+		case quorumlock.NodeAsked:
+			asked++
+		case quorumlock.NodeDown:
+			down++
+		}
+	})
+	elect(t, "five nodes", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		after := func(what string, asks, downs int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if asked != asks || down != downs {
+				t.Errorf("%s: %d nodes were asked and %d went down, want %d and %d", what, asked, down, asks, downs)
+			}
+			asked, down = 0, 0
+		}
+		_, err := c[0].Leader(t.Context())
+		locktest.Is(t, err, election.ErrNoLeader, "a read without a leader")
+		after("a read", 5, 0)
+		c[0].paths[4].Kill()
+		_, err = c[0].Leader(t.Context())
+		locktest.Is(t, err, election.ErrNoLeader, "a read without a node")
+		time.Sleep(time.Second)
+		after("a read without a node", 5, 1)
+		c[0].paths[4].Restart(true)
+		term := c[0].leads(t)
+		time.Sleep(time.Second)
+		asked, down = 0, 0
+		locktest.Must(t, term.Proclaim(t.Context(), "1"), "Proclaim")
+		after("a proclamation", 5, 0)
+	}, quorumlock.WithObserver(counts))
+}

@@ -29,17 +29,19 @@ func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 		return err
 	}
 	defer l.client.End()
-	deadline := time.Now().Add(l.set.NodeTimeout)
-	l.client.send(context.Background(), l.cells[cell].Node, Foreground, deadline, []wire.Call{call}, func(replies []wire.Reply) {
+	n, sent := l.cells[cell].Node, time.Now()
+	l.client.send(context.Background(), n, Foreground, sent.Add(l.set.NodeTimeout), []wire.Call{call}, func(replies []wire.Reply) {
 		defer l.client.End()
+		l.client.answered(n, replies, time.Since(sent), &l.set)
 		answer(replies[0].Boxed())
 	})
 	return nil
 }
 
-// Gather calls every cell as Ask does. It gives the replies to answer, one at a time, until answer
-// returns true or every cell has answered. Every cell answers by the node timeout. If ctx is done
-// first, Gather returns ctx's error; the calls that were sent may still run.
+// Gather calls every cell, as Ask does one, and with the values of ctx. It gives the replies to
+// answer, one at a time, until answer returns true or every cell has answered. Every cell answers by
+// the node timeout. If ctx is done first, Gather returns ctx's error; the calls that were sent may
+// still run.
 func (l *Lock) Gather(ctx context.Context, request func(cell int) wire.Call, answer func(cell int, reply wire.Reply) (enough bool)) error {
 	if err := l.client.Begin(); err != nil {
 		return err

@@ -260,8 +260,7 @@ func (l *Latch) addBatches() {
 
 // look adds ids at all cells, and returns the number of ids at a quorum of them.
 func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (int, error) {
-	before := int(l.found.Load())
-	look := engine.NewLook(&l.terms, mode, ids, before, rand.Text())
+	look := engine.NewLook(&l.terms, mode, ids, int(l.found.Load()), rand.Text())
 	for again := true; again; again = look.Next() {
 		if err := l.client.gather(ctx, l.cells, &l.set, look.Request, look.Answer); err != nil {
 			return 0, err
@@ -274,10 +273,7 @@ func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (in
 	if size == l.terms.N {
 		l.open.Store(true)
 	}
-	if mode == wire.ReadLatch && size == 0 && before == 0 { // perhaps less than a quorum has it
-		return 0, nil
-	}
-	for n := int64(size) + 1; ; {
+	for n := int64(look.Found()); ; {
 		found := l.found.Load()
 		if n <= found || l.found.CompareAndSwap(found, n) {
 			return size, nil

@@ -34,6 +34,9 @@ func SlotsOf(permits int) (Cell, error) {
 	return Cell{Permits: permits}, nil
 }
 
+// at returns the cell as the key of a map.
+func at(c Cell) Cell { return Cell{Node: c.Node, Name: c.Name} }
+
 // at reports whether two cells have the same name and node.
 func (c Cell) at(d Cell) bool { return c.Node == d.Node && c.Name == d.Name }
 
@@ -64,6 +67,7 @@ type Lock struct {
 	hintsMu sync.Mutex
 	hints   engine.Hints
 
+	keys  []Cell        // the cells as keys of maps
 	metAt time.Duration // when Redisson's clients were last observed at all cells; guarded by redisson.mu
 }
 
@@ -83,6 +87,7 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 	}
 	l.nodes = make([]Node, 0, len(cells))
 	for _, c := range cells {
+		l.keys = append(l.keys, at(c))
 		if !slices.Contains(l.nodes, c.Node) {
 			l.nodes = append(l.nodes, c.Node)
 		}

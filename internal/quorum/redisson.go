@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -31,48 +30,36 @@ type listening struct {
 	nudge   *time.Timer   // makes a waiter look that is not the first in the queue; nil if not set
 }
 
-// at returns the cell as the key of a map.
-func at(c Cell) Cell { return Cell{Node: c.Node, Name: c.Name} }
-
-// keys returns the lock's cells as keys of maps.
-func (l *Lock) keys() iter.Seq[Cell] {
-	return func(yield func(Cell) bool) {
-		for _, c := range l.cells {
-			if !yield(at(c)) {
-				return
-			}
-		}
-	}
-}
-
 // meetRedisson records a refusal that names a Redisson client. The caller holds mu.
 func (c *call) meetRedisson(cell int, r core.Reply) {
-	client, key := c.lock.client, at(c.lock.cells[cell])
+	client, key := c.lock.client, c.lock.keys[cell]
 	s := &client.redisson
 	s.mu.Lock()
 	if s.over {
 		s.mu.Unlock()
 		return
 	}
-	silent := s.Observed(client.time().Mono, c.lock.keys(), key, &c.lock.metAt, r.TTL)
+	silent := s.Observed(client.time().Mono, c.lock.keys, key, &c.lock.metAt, r.TTL)
 	s.some.Store(int32(s.Known()))
 	if s.timer == nil {
 		s.timer = time.AfterFunc(engine.PeerMemory, func() { client.forgetRedisson(false) })
 	}
 	s.mu.Unlock()
 	if silent && c.waits != nil && r.Position <= 1 {
-		client.lookAfter(c, key, engine.PollInterval/2+time.Duration(c.machine.Draw(int(engine.PollInterval))), func() {})
+		client.lookAfter(c, key, engine.PollInterval/2+time.Duration(c.machine.Draw(int(engine.PollInterval))), nil)
 	}
 }
 
-// lookAfter makes a call look at a cell after a pause. It calls before first.
+// lookAfter makes a call look at a cell after a pause. It calls before first, if it is not nil.
 func (c *Client) lookAfter(w *call, cell Cell, pause time.Duration, before func()) *time.Timer {
 	return time.AfterFunc(pause, func() {
 		if c.Begin() != nil {
 			return
 		}
 		defer c.End()
-		before()
+		if before != nil {
+			before()
+		}
 		w.look(cell)
 	})
 }
@@ -87,9 +74,7 @@ func (c *call) listenToRedisson() {
 	if client.subscriptions.closed {
 		return
 	}
-	i := -1
-	for cell := range c.lock.keys() {
-		i++
+	for i, cell := range c.lock.keys {
 		s.mu.Lock()
 		p := s.At(cell)
 		if p == nil {
@@ -113,7 +98,7 @@ func (c *call) ignoreRedisson() {
 	s := &c.lock.client.redisson
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for cell := range c.lock.keys() {
+	for _, cell := range c.lock.keys {
 		if p := s.At(cell); p != nil && p.Driver != nil {
 			delete(p.Driver.waiters, c)
 		}
@@ -208,7 +193,7 @@ func (c *call) freed(cell int) {
 		s := &c.lock.client.redisson
 		begun := slices.ContainsFunc(c.machine.Cells, func(c core.Cell) bool { return c.Handed > 0 })
 		s.mu.Lock()
-		if p := s.At(at(c.lock.cells[cell])); p != nil {
+		if p := s.At(c.lock.keys[cell]); p != nil {
 			alone, asks = p.Freed(c.lock.client.time().Mono, c, begun, c.machine.Draw)
 		}
 		s.mu.Unlock()
@@ -238,7 +223,7 @@ func (c *call) handedBeside(cell int) {
 		trips[i] = c.trip(i)
 	}
 	s.mu.Lock()
-	taken, tried := s.Handed(c, at(c.lock.cells[cell]), c.lock.keys(), func(i int) time.Duration { return trips[i] })
+	taken, tried := s.Handed(c, c.lock.keys[cell], c.lock.keys, trips)
 	s.mu.Unlock()
 	if tried != nil {
 		c.tried = tried
@@ -272,5 +257,8 @@ func (c *call) leaveOpen() int64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Window(now.Mono, c.lock.keys(), len(c.lock.nodes), waited, queued, c.machine.Draw)
+	if s.over {
+		return engine.Ordinary
+	}
+	return s.Window(now.Mono, c.lock.keys, len(c.lock.nodes), waited, queued, c.machine.Draw)
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/proof/lockorder"
 )
 
-// mutexes has the files of the library with a mutex, and its level in package lockorder.
+// mutexes has the files of the library with a mutex, and its level in package lockorder. No node of
+// the simulation is a cluster, so the mutexes of shards.go are not taken.
 var mutexes = map[string]reflect.Type{
 	"internal/quorum/call.go":          reflect.TypeFor[lockorder.Call](),
 	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Leaf](),

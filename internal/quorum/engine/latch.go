@@ -50,8 +50,10 @@ type Look struct {
 	step   lookStep
 	left   int                     // cells yet to answer in this round
 	states []cellState             // valid answers of this round, each of another server
-	errs   []*quorumlock.NodeError // of this round, by cell
+	errs   []*quorumlock.NodeError // of this round, in the order of the replies
 	size   int                     // once the look has succeeded
+	found  int                     // see Found
+	unsure bool                    // perhaps less than a quorum has the latch
 	err    error
 
 	// Of a repair.
@@ -79,9 +81,9 @@ const (
 	writing          // adds their union everywhere
 )
 
-// NewLook returns a look that adds ids; sorted, each once. before is 1 + the most ids that a quorum
-// is known to have had, 0 if none had the latch. A cell that makes the latch stores the name server
-// with it, which must be unique.
+// NewLook returns a look that adds ids; sorted, each once. before is the largest Found of earlier
+// looks. A cell that makes the latch stores the name server with it, which must be unique to the
+// look: two addresses with one name lead to one server.
 func NewLook(l *Latch, mode wire.LatchMode, ids []string, before int, server string) *Look {
 	if mode == wire.MakeLatch && before > 0 {
 		mode = wire.KeepLatch
@@ -131,8 +133,7 @@ func (k *Look) Next() (again bool) {
 	}
 	switch {
 	case k.step == opening, k.opened() >= k.latch.Need:
-		k.size = k.latch.N
-		return false
+		return k.count(k.latch.N)
 	case k.opened() > 0:
 		return k.begin(opening)
 	}
@@ -151,6 +152,10 @@ func (k *Look) Next() (again bool) {
 // nodes prevent a quorum.
 func (k *Look) End() (size int, err error) { return k.size, k.err }
 
+// Found returns 1 + the number of ids that a quorum is known to have had; 0 if it may be that less
+// than a quorum ever had the latch.
+func (k *Look) Found() int { return k.found }
+
 func (k *Look) begin(step lookStep) (again bool) {
 	k.step, k.left, k.states, k.errs = step, len(k.latch.Cells), nil, nil
 	return true
@@ -162,6 +167,7 @@ func (k *Look) count(size int) (again bool) {
 		return k.forgotten(size)
 	}
 	k.size = min(size, k.latch.N)
+	k.found = k.size + 1
 	return false
 }
 
@@ -198,7 +204,10 @@ func (k *Look) added() (again bool) {
 		return k.forgotten(0)
 	}
 	size, ok := k.agreed(k.mode == wire.ReadLatch)
-	if ok {
+	switch {
+	case ok && k.mode == wire.ReadLatch && size == 0 && k.before == 0:
+		return false // nothing was made, and less than a quorum may have it
+	case ok:
 		return k.count(size)
 	}
 	// Healthy cells differ only in the ids of calls under way.

@@ -159,8 +159,8 @@ func TestLooksCountEachIDOnceAndLoseNone(t *testing.T) {
 					t.Fatalf("seed %d: %d of %d nodes have %s after a look that added it", seed, has, len(nodes), id)
 				}
 			}
-			if size > 0 || len(k.ids) > 0 {
-				found = max(found, size+1)
+			if found = max(found, k.look.Found()); k.look.Found() != size+1 && (size > 0 || len(k.ids) > 0) {
+				t.Fatalf("seed %d: %d ids, and the look has found %d", seed, size, k.look.Found())
 			}
 		}
 		callers := make([]looker, 1+g.IntN(4))
@@ -183,6 +183,91 @@ func TestLooksCountEachIDOnceAndLoseNone(t *testing.T) {
 			next := todo[i]
 			todo = slices.Delete(todo, i, i+1)
 			next()
+		}
+	}
+}
+
+// play plays a look to its end. In each round, the cells of order answer, the first ones first.
+func play(k *Look, nodes []*latchNode, orders ...[]int) (size int, err error) {
+	for again, round := true, 0; again; again, round = k.Next(), round+1 {
+		for _, cell := range orders[min(round, len(orders)-1)] {
+			if k.Answer(cell, nodes[cell].run(k.Request(cell))) {
+				break
+			}
+		}
+	}
+	return k.End()
+}
+
+func TestALookKnowsWhatWasForgotten(t *testing.T) {
+	t.Parallel()
+	terms := Latch{Name: "l", N: 9, Need: 2, Retention: time.Hour}
+	for i := range 3 {
+		terms.Cells = append(terms.Cells, LatchCell{"l", latchNodeName(i)})
+	}
+	fresh := func() []*latchNode { return []*latchNode{{}, {}, {}} }
+	nodes := fresh()
+	k := NewLook(&terms, wire.ReadLatch, nil, 0, "s1")
+	if size, err := play(k, nodes, []int{0, 1}); size != 0 || err != nil || k.Found() != 0 {
+		t.Errorf("a Count before all: %d, %v, found %d", size, err, k.Found())
+	}
+	// A Done is under way: one node has its id. The repair makes the latch at two others.
+	nodes[0].server, nodes[0].ids = "s2.0", []string{"x"}
+	k = NewLook(&terms, wire.ReadLatch, nil, 0, "s3")
+	if size, err := play(k, nodes, []int{0, 1}, []int{1, 2}, []int{1, 2}); size != 0 || err != nil || k.Found() != 1 {
+		t.Errorf("a Count that repairs: %d, %v, found %d", size, err, k.Found())
+	}
+	found := k.Found()
+	k = NewLook(&terms, wire.MakeLatch, []string{"a", "b"}, found, "s4")
+	if size, err := play(k, nodes, []int{1, 2}); size != 2 || err != nil || k.Found() != 3 {
+		t.Errorf("a Done: %d, %v, found %d", size, err, k.Found())
+	}
+	for forgets, left := range [][]string{{}, {"a"}} {
+		gone := fresh()
+		for i := range forgets * 3 {
+			gone[i].server, gone[i].ids = fmt.Sprint("s4.", i), left
+		}
+		k = NewLook(&terms, wire.MakeLatch, []string{"c"}, 4, "s5") // three were there
+		if size, err := play(k, gone, []int{0, 1, 2}); !errors.Is(err, quorumlock.ErrLatchForgotten) {
+			t.Errorf("after a loss of all but %v: %d, %v", left, size, err)
+		}
+		for _, n := range gone[forgets*3:] {
+			if n.server != "" {
+				t.Error("a Done adds to a latch that is gone")
+			}
+		}
+	}
+	// Two addresses of one server count once.
+	nodes = fresh()
+	nodes[1] = nodes[0]
+	var few *quorumlock.QuorumError
+	k = NewLook(&terms, wire.MakeLatch, []string{"a"}, 0, "s6")
+	if size, err := play(k, nodes, []int{0, 1, 2}); size != 1 || err != nil || len(nodes[2].ids) != 1 {
+		t.Errorf("two servers at three addresses: %d, %v", size, err)
+	}
+	nodes[2] = nodes[0]
+	if _, err := play(NewLook(&terms, wire.MakeLatch, nil, 0, "s7"), nodes, []int{0, 1, 2}); !errors.As(err, &few) || few.Granted != 1 {
+		t.Errorf("one server at three addresses: %v", err)
+	}
+	// Wrong uses that prevent a quorum are told.
+	refused := wire.Reply{Err: errors.New("LATCH 3 s8")}
+	for refusals, wrong := range []bool{false, false, true} {
+		nodes = fresh()
+		k = NewLook(&terms, wire.MakeLatch, []string{"a"}, 0, "s9")
+		for cell := range 3 {
+			reply := refused
+			if cell >= refusals {
+				if reply = nodes[cell].run(k.Request(cell)); refusals == 1 && cell == 2 {
+					reply = wire.Reply{Err: errors.New("no answer")}
+				}
+			}
+			if k.Answer(cell, reply) {
+				break
+			}
+		}
+		k.Next()
+		if _, err := k.End(); (IsWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)) != wrong || (err == nil) != (refusals == 0) {
+			t.Errorf("%d wrong uses: %v", refusals, err)
 		}
 	}
 }

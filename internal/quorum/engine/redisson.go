@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"iter"
 	"maps"
 	"math"
 	"time"
@@ -107,10 +106,10 @@ func (r *Redisson[C, D]) At(cell C) *Peers[D] { return r.peers[cell] }
 // Observed records that a peer holds one of a lock's cells. Its key there lasts for ttl. Peers want
 // the whole lock: one with a single cell is on the way to the others. all is when this was last
 // recorded at all cells of the lock. silent reports whether the peers' releases have no message.
-func (r *Redisson[C, D]) Observed(now time.Duration, cells iter.Seq[C], cell C, all *time.Duration, ttl time.Duration) (silent bool) {
+func (r *Redisson[C, D]) Observed(now time.Duration, cells []C, cell C, all *time.Duration, ttl time.Duration) (silent bool) {
 	if now-*all >= sameObservation || r.peers[cell] == nil {
 		*all = now
-		for c := range cells {
+		for _, c := range cells {
 			if r.peers[c] == nil {
 				if r.peers == nil {
 					r.peers = make(map[C]*Peers[D])
@@ -205,8 +204,8 @@ func (p *Peers[D]) Freed(now time.Duration, waiter any, begun bool, draw func(n 
 // Handed records a handoff of a cell to a waiter, and returns the indices of the cells that a peer
 // released more than a round trip before this one: most likely, a peer has them again. tried are
 // the peers whose cell was handed over before the others; nil if it was not. Call its Granted if
-// the waiter gets the lock.
-func (r *Redisson[C, D]) Handed(waiter any, cell C, cells iter.Seq[C], trip func(i int) time.Duration) (taken []int, tried *Peers[D]) {
+// the waiter gets the lock. trips are the round trips to the cells.
+func (r *Redisson[C, D]) Handed(waiter any, cell C, cells []C, trips []time.Duration) (taken []int, tried *Peers[D]) {
 	p := r.peers[cell]
 	if p == nil {
 		return nil, nil
@@ -216,12 +215,10 @@ func (r *Redisson[C, D]) Handed(waiter any, cell C, cells iter.Seq[C], trip func
 		tried = p
 		p.useless = min(p.useless+1, mostUseless)
 	}
-	i := 0
-	for c := range cells {
-		if other := r.peers[c]; other != nil && other.freed != 0 && p.freed-other.freed > trip(i) {
+	for i, c := range cells {
+		if other := r.peers[c]; other != nil && other.freed != 0 && p.freed-other.freed > trips[i] {
 			taken = append(taken, i)
 		}
-		i++
 	}
 	return taken, tried
 }
@@ -236,18 +233,16 @@ const Ordinary = math.MinInt64
 // listen. A negative window is a probe. waited is how long the hold's call waited for the lock, 0
 // without contention, and queued the furthest position meanwhile. Redisson's clients take the nodes
 // one after another; nodes is their number.
-func (r *Redisson[C, D]) Window(now time.Duration, cells iter.Seq[C], nodes int, waited time.Duration, queued int, draw func(n int) int) int64 {
+func (r *Redisson[C, D]) Window(now time.Duration, cells []C, nodes int, waited time.Duration, queued int, draw func(n int) int) int64 {
 	// The cell where the peers are furthest behind: a part of the lock elsewhere does not count.
 	var known *Peers[D]
-	for c := range cells {
+	for _, c := range cells {
 		if p := r.peers[c]; p != nil && (known == nil || p.balance < known.balance) {
 			known = p
 		}
 	}
 	if known == nil {
-		for first := range cells {
-			return r.probe(now, first, waited/time.Duration(queued+1), draw)
-		}
+		return r.probe(now, cells[0], waited/time.Duration(queued+1), draw)
 	}
 	if waited > 0 {
 		known.queued = queued
@@ -260,7 +255,7 @@ func (r *Redisson[C, D]) Window(now time.Duration, cells iter.Seq[C], nodes int,
 		return 0
 	}
 	window := known.next(nodes)
-	for c := range cells {
+	for _, c := range cells {
 		if p := r.peers[c]; p != nil {
 			p.open(now, window)
 		}

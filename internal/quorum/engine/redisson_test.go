@@ -23,7 +23,7 @@ func TestReleasesLeaveTheLockToRedissonNowAndThen(t *testing.T) {
 	const ms = time.Millisecond
 	var r Redisson[string, int]
 	var all time.Duration
-	cells, now := slices.Values([]string{"a", "b"}), 10*time.Second
+	cells, now := []string{"a", "b"}, 10*time.Second
 	window := func(want int64, nodes, queued int, draw ...int) {
 		t.Helper()
 		if got := r.Window(now, cells, nodes, 8*ms, queued, draws(draw...)); got != want {
@@ -111,10 +111,10 @@ func TestAWaiterTriesTheFirstMemberOfRedisson(t *testing.T) {
 	const ms = time.Millisecond
 	var r Redisson[string, int]
 	var all time.Duration
-	cells, now, me := slices.Values([]string{"a", "b", "c"}), time.Second, new(int)
+	cells, now, me := []string{"a", "b", "c"}, time.Second, new(int)
 	r.Observed(now, cells, "a", &all, 0)
 	a, b := r.At("a"), r.At("b")
-	trip := func(int) time.Duration { return ms }
+	trips := []time.Duration{ms, ms, ms}
 	if alone, asks := a.Freed(now, me, false, draws(0, 0)); !alone || !asks {
 		t.Error("a node without a counter is not asked for one")
 	}
@@ -128,7 +128,7 @@ func TestAWaiterTriesTheFirstMemberOfRedisson(t *testing.T) {
 	for n := range mostUseless + 2 {
 		now += 3 * ms
 		a.Freed(now, me, false, draws(0, 1))
-		taken, tried := r.Handed(me, "a", cells, trip)
+		taken, tried := r.Handed(me, "a", cells, trips)
 		if !slices.Equal(taken, []int{1}) || tried != a || a.useless != min(n+1, mostUseless) {
 			t.Fatalf("handoff %d: %v are taken, want b; %d were useless", n, taken, a.useless)
 		}
@@ -136,14 +136,14 @@ func TestAWaiterTriesTheFirstMemberOfRedisson(t *testing.T) {
 	if alone, _ := a.Freed(now, me, false, draws(1)); alone {
 		t.Error("a cell that was useless is tried each time")
 	}
-	if taken, tried := r.Handed(new(int), "b", cells, trip); tried != nil || len(taken) > 0 {
+	if taken, tried := r.Handed(new(int), "b", cells, trips); tried != nil || len(taken) > 0 {
 		t.Errorf("another waiter's handoff of b: %v are taken", taken)
 	}
 	a.Granted()
 	if a.useless != 0 {
 		t.Errorf("%d useless handoffs after a grant", a.useless)
 	}
-	if taken, tried := r.Handed(me, "d", cells, trip); taken != nil || tried != nil {
+	if taken, tried := r.Handed(me, "d", cells, trips); taken != nil || tried != nil {
 		t.Error("a cell without peers was tried")
 	}
 	for position, want := range []time.Duration{0, 0, 20 * ms, 30 * ms} {
