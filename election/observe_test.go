@@ -287,7 +287,7 @@ func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 	}
 }
 
-// Reads and proclamations are round trips like others, for metrics and the log.
+// Reads and proclamations count as round trips, for metrics and for the log.
 func TestAnObserverLearnsOfTheRoundTripsOfAnElection(t *testing.T) {
 	var mu sync.Mutex
 	asked, down := 0, 0

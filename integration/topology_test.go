@@ -62,7 +62,7 @@ func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
 	to := (at + 1) % len(servers)
 	id, err := servers[to].admin.Do(t.Context(), "cluster", "myid").Text()
 	must(t, err)
-	// With the latest epoch, a server keeps its slot from the former owner, which may claim it still.
+	// The server with the latest epoch keeps the slot, though the former owner may still claim it.
 	must(t, servers[to].admin.Do(t.Context(), "cluster", "bumpepoch").Err())
 	for _, i := range []int{to, at} {
 		must(t, servers[i].admin.Do(t.Context(), "cluster", "setslot", slot, "node", id).Err())

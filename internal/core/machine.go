@@ -135,7 +135,7 @@ type Machine struct {
 	lastPosition      int    // the furthest Cell.Position; negative: unknown
 	reason            Reason // of the last failed attempt
 	unconfirmedYields int    // cells that granted and have yet to answer the Yield
-	yields            int    // unanswered Yields of the attempt, also those of late grants
+	yields            int    // unanswered Yields of the attempt, including those of late grants
 
 	giveUpAt        time.Duration // when the attempt ends without the missing answers; 0: never
 	nextAttemptAt   time.Duration // in Waiting: the time of the next attempt

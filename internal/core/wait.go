@@ -265,8 +265,8 @@ func (m *Machine) pause(now Time) time.Duration {
 	return pause
 }
 
-// expectExpiry follows an answer that came during the wait. With it, it may be known when a quorum
-// of the keys expires.
+// expectExpiry makes the next attempt earlier if an answer during the wait shows when a quorum of
+// the keys expires.
 func (m *Machine) expectExpiry(now Time) {
 	if m.phase == Waiting && m.reason.isHeld() && m.looksAgain() {
 		m.nextAttemptAt = min(m.nextAttemptAt, now.Mono+m.pause(now))

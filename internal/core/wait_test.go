@@ -30,7 +30,7 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 			}
 		})
 	}
-	// The others grant after the refusal, and are yielded then.
+	// The other cells grant after the refusal, and the waiter yields them.
 	m := start(3, 3)
 	plays(m, answer(Acquire, 0, Reply{Free: true, TTL: window, Position: 1, Holder: "b:0"}))
 	for cell := int32(1); cell < 3; cell++ {

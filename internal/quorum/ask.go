@@ -38,10 +38,10 @@ func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 	return nil
 }
 
-// Gather calls every cell, as Ask does one, and with the values of ctx. It gives the replies to
-// answer, one at a time, until answer returns true or every cell has answered. Every cell answers by
-// the node timeout. If ctx is done first, Gather returns ctx's error; the calls that were sent may
-// still run.
+// Gather sends a script to every cell, as Ask does to one, but with the values of ctx. It passes
+// the replies to answer, one at a time, until answer returns true or every cell has answered. Every
+// cell answers by the node timeout. If ctx is done first, Gather returns ctx's error; the scripts
+// may still run.
 func (l *Lock) Gather(ctx context.Context, request func(cell int) wire.Call, answer func(cell int, reply wire.Reply) (enough bool)) error {
 	if err := l.client.Begin(); err != nil {
 		return err

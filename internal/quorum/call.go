@@ -53,7 +53,7 @@ type call struct {
 	ticket     int64         // of the last attempt: see setTicket
 	unsure     bool          // too few node clocks were known for ticket
 	acceptance engine.Acceptance
-	tried      *engine.Peers[*listening] // Redisson's clients at the last cell handed over before the others
+	tried      *engine.Peers[*listening] // of the last cell handed over before the others, or nil
 	parked     *Parked                   // the hold that an Attach takes over; nil for other calls
 	split      bool                      // an Attach failed because of another Attach
 	failures   int                       // consecutive attempts without a quorum or too late

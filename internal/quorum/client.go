@@ -23,19 +23,19 @@
 //	retry.go          pending releases
 //	health.go         which nodes are down; each change is logged once
 //
-// The mutexes have four levels. A goroutine that holds one may lock only those of later levels.
+// The mutexes have four levels. A goroutine that holds a mutex may lock only those of later levels.
 // Package lockorder has the same levels, and a test of the simulation checks them:
 //
 //	subscriptions.mu  while a caller starts or stops listening
 //	hub.mu            of package transport, while a caller starts or stops listening, and while a
 //	                  hub passes on messages
 //	call.mu           during a step
-//	all others        of Client, retryQueue, renewals, redisson, health, Latch, the hints of a
-//	                  Lock, and of package transport
+//	all others        those of Client, retryQueue, renewals, redisson, health, Latch, the hints of
+//	                  a Lock, and the others of package transport
 //
-// No node is called while the mutex of a call, or of the last level, is held. subscriptions.mu and
-// hub.mu may be held, since a message may lead to calls. So a Node's Do must not wait, and must
-// lock neither of these two mutexes. No answer is delivered while the mutex of a lane is held.
+// No node is called while a mutex of the last two levels is held. subscriptions.mu and hub.mu may
+// be held, since a message may lead to calls. So a Node's Do must not wait, and must lock neither
+// of these two mutexes. No answer is delivered while the mutex of a lane is held.
 package quorum
 
 import (

@@ -67,8 +67,8 @@ type Lock struct {
 	hintsMu sync.Mutex
 	hints   engine.Hints
 
-	keys  []Cell        // the cells as keys of maps
-	metAt time.Duration // when Redisson's clients were last observed at all cells; guarded by redisson.mu
+	keys  []Cell        // the cells as keys of maps; set by New
+	metAt time.Duration // last record of Redisson's clients at all cells; guarded by redisson.mu
 }
 
 // New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.

@@ -12,10 +12,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// redisson runs what package engine decides about Redisson's clients at the same locks. Its fields
-// are guarded by mu, if not said otherwise.
+// redisson carries out the decisions of package engine about Redisson's clients at the same locks.
+// Its fields after mu are guarded by mu.
 type redisson struct {
-	some atomic.Int32 // Known(); read without mu
+	some atomic.Int32 // the result of Known; read without mu
 
 	mu sync.Mutex
 	engine.Redisson[Cell, *listening]
@@ -23,14 +23,16 @@ type redisson struct {
 	over  bool        // the client is closed
 }
 
-// listening is the subscription to Redisson's channel of a cell.
+// listening is the subscription to Redisson's channel of a cell. Its fields but stop are guarded by
+// redisson.mu.
 type listening struct {
 	stop    func()        // ends it; nil before it begins; guarded by subscriptions.mu
 	waiters map[*call]int // calls that hear the messages, with their index of the cell
-	nudge   *time.Timer   // makes a waiter look that is not the first in the queue; nil if not set
+	nudge   *time.Timer   // for the look of a waiter that is not first in the queue; nil if not set
 }
 
-// meetRedisson records a refusal that names a Redisson client. The caller holds mu.
+// meetRedisson records a refusal that names a Redisson client. If the peers publish no releases,
+// and the call is first in the queue, it looks again soon. The caller holds mu.
 func (c *call) meetRedisson(cell int, r core.Reply) {
 	client, key := c.lock.client, c.lock.keys[cell]
 	s := &client.redisson
@@ -50,7 +52,7 @@ func (c *call) meetRedisson(cell int, r core.Reply) {
 	}
 }
 
-// lookAfter makes a call look at a cell after a pause. It calls before first, if it is not nil.
+// lookAfter makes a call look at a cell after a pause. before, unless nil, runs first.
 func (c *Client) lookAfter(w *call, cell Cell, pause time.Duration, before func()) *time.Timer {
 	return time.AfterFunc(pause, func() {
 		if c.Begin() != nil {
@@ -206,12 +208,12 @@ func (c *call) freed(cell int) {
 	c.flush()
 	if alone && !asks {
 		handOver := wire.Release(c.lock.cells[cell].Name, c.lock.client.place, 1).Open(0, c.lock.client.place)
-		// After a failure, the waiter looks at its next refresh.
+		// If this fails, the waiter's next refresh is a look, too.
 		_ = c.lock.Ask(cell, handOver, func(wire.Reply) {})
 	}
 }
 
-// handedBeside prepares the machine for a handoff of a cell: Redisson's clients may have others.
+// handedBeside prepares the machine for a handoff of a cell: Redisson's clients may hold others.
 // The caller holds mu.
 func (c *call) handedBeside(cell int) {
 	s := &c.lock.client.redisson
@@ -233,7 +235,8 @@ func (c *call) handedBeside(cell int) {
 	}
 }
 
-// grantedBeside records a grant. The caller holds mu.
+// grantedBeside records that the handoff of a cell before the others led to a grant, if there was
+// one. The caller holds mu.
 func (c *call) grantedBeside() {
 	if c.tried != nil {
 		s := &c.lock.client.redisson
@@ -243,7 +246,8 @@ func (c *call) grantedBeside() {
 	}
 }
 
-// leaveOpen returns the window of a hold's release. The caller holds mu.
+// leaveOpen returns the window of the hold's release: see Window in package engine. The caller
+// holds mu.
 func (c *call) leaveOpen() int64 {
 	client := c.lock.client
 	now := client.time()

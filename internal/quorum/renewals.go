@@ -29,9 +29,9 @@ type renewal struct {
 	do   core.Call
 }
 
-// renew queues the renewals among the calls, of a hold that is valid for left. Urgent ones, for
-// which a caller with ctx waits, and those of a short TTL or with little time left are sent at once.
-// Call it between Begin and End.
+// renew queues the renewals among the calls; left is the validity that their hold has left. They
+// are sent at once if they are urgent (a caller with ctx waits for them), or if the TTL or left is
+// short. Call renew between Begin and End.
 func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, left time.Duration, urgent bool) {
 	var now []Node // to send to at once
 	rs := &c.renewals
@@ -140,7 +140,7 @@ func (w *renewal) unsent(err error) {
 	w.call.step(core.Event{Kind: core.Replied, Call: w.do, Reply: core.Reply{Err: err, Unsent: true}})
 }
 
-// renewalsLanded records replies of a node, and reports whether sendRenewals follows.
+// renewalsLanded records replies of a node, and reports whether to call sendRenewals next.
 func (c *Client) renewalsLanded(n Node, replies int) (again bool) {
 	c.renewals.mu.Lock()
 	defer c.renewals.mu.Unlock()

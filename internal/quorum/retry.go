@@ -20,7 +20,7 @@ type retryQueue struct {
 
 	mu     sync.Mutex
 	of     map[Node]*nodeRetries
-	closed bool          // Close has dropped the releases, and none is added
+	closed bool          // Close has dropped the releases; no more are added
 	done   chan struct{} // closed when Shutdown can return; nil if no Shutdown waits
 }
 

@@ -49,7 +49,7 @@ type listener struct {
 	channel string
 	heard   func(message string)
 	hub     atomic.Pointer[hub]
-	stopped bool // guarded by the mutex of hub
+	stopped bool // guarded by mu of that hub
 }
 
 const (

@@ -217,7 +217,7 @@ func (t *tier) mayForget() bool {
 
 func (c *call) machineRenews() bool { return c.lock.lock.Renew && c.lock.lock.MaxHold == 0 }
 
-// wasPaused reports whether a process stood still since, or its clock was stepped.
+// wasPaused reports whether a process has ever stood still, or its clock was stepped.
 func (t *tier) wasPaused(process int) bool {
 	for i := range t.plan.Faults {
 		f := &t.plan.Faults[i]
@@ -320,7 +320,7 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 	}
 	now := k.process.now
 	if slept := now.Boot - now.Mono - k.asleep; c.reason == core.NoToken && (!k.step.Try || took+slept < t.plan.NodeTimeout) {
-		t.violate(minority, "w%d has no token after %v, of which it slept %v", k.number+1, took+slept, slept)
+		t.violate(minority, "w%d has no token after %v, of which it was suspended for %v", k.number+1, took+slept, slept)
 	}
 	if t.plan.Class == calm && few {
 		t.violate(nothingFails, "w%d fails for %d", k.number+1, c.reason)

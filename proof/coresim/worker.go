@@ -20,7 +20,7 @@ type worker struct {
 	ticket   int64
 	turn     *engine.Turn[*worker] // in the local queue
 	began    time.Duration         // the call, by the monotonic clock
-	asleep   time.Duration         // the time in suspends before it
+	asleep   time.Duration         // time in suspends before the call
 	limit    time.Duration         // of the call; 0 if there is none
 	id       int                   // changes with each action, to void its timers
 	waits    bool                  // the call has not been decided

@@ -17,7 +17,7 @@ import (
 // only those of later levels, and so never two of a level.
 type (
 	Subscriptions struct{} // a client's subscriptions
-	Hub           struct{} // a node's subscriptions, or those of a slot of a cluster
+	Hub           struct{} // the subscriptions of a node, or of one slot of a cluster
 	Call          struct{} // the machine of a call, and its hold
 	Leaf          struct{} // all others
 )

@@ -1,6 +1,7 @@
 // Package engine has the decisions of a client beyond a single call, without a clock, a goroutine,
 // a mutex or a connection. Its callers, package quorum and the simulations coresim and slotsim,
-// give it the time and carry out what it returns. Only package quorum calls redisson.go and latch.go.
+// give it the time and carry out what it returns. Only package quorum uses redisson.go and
+// latch.go.
 //
 //	clocks.go     the clocks of the nodes, and the tickets of calls
 //	localqueue.go the callers of one lock in this process, of which a few go to the nodes

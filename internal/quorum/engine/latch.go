@@ -16,7 +16,7 @@ import (
 type Latch struct {
 	Name      string
 	Cells     []LatchCell
-	N         int
+	N         int // number of ids that open it
 	Need      int // the quorum
 	Retention time.Duration
 }
@@ -28,11 +28,12 @@ type LatchCell struct {
 }
 
 // Look is one look at a latch: it adds ids at all cells, and finds the number of ids at a quorum of
-// them. If a quorum has the same ids, their number is the answer. Otherwise a repair comes first.
-// So every later look finds at least these ids, at any quorum.
+// the cells. If a quorum has the same ids, their number is the result. Otherwise a repair comes
+// first. So every later look finds at least these ids, at any quorum.
 //
-// Both also restart the retention at a quorum. So a quorum keeps all ids for that long, instead of
-// a different part at each cell.
+// An add and a repair also restart the retention at a quorum. So a quorum keeps all ids for that
+// long, instead of a different part at each cell. A look with [wire.ReadLatch] adds nothing, and
+// restarts the retention only if it needs a repair.
 //
 // This is the algorithm of Attiya, Bar-Noy and Dolev for an atomic register on servers that may
 // fail ("Sharing memory robustly in message-passing systems", 1995), with the union of two sets in
@@ -49,20 +50,20 @@ type Look struct {
 
 	step   lookStep
 	left   int                     // cells yet to answer in this round
-	states []cellState             // valid answers of this round, each of another server
+	states []cellState             // valid answers of this round, each from a different server
 	errs   []*quorumlock.NodeError // of this round, in the order of the replies
-	size   int                     // once the look has succeeded
+	size   int                     // see End; valid once the look has succeeded
 	found  int                     // see Found
 	unsure bool                    // perhaps less than a quorum has the latch
 	err    error
 
 	// Of a repair.
-	tail  int      // number of the last ids to read of each cell
-	most  int      // the most ids of a cell that was read
+	tail  int      // number of last ids to read from each cell
+	most  int      // largest number of ids at a cell that answered the read
 	cuts  []int    // by cell: the number of its ids at the read
 	union []string // of the ids that were read, and the look's own; sorted
 	read  []int    // cells that answered the read
-	whole int      // attempts that read all ids
+	whole int      // failed attempts that had read all ids
 }
 
 // cellState is the state of a latch at a cell.
@@ -76,14 +77,14 @@ type lookStep uint8
 
 const (
 	adding  lookStep = iota
-	opening          // opens the latch at a quorum: it was found open at fewer cells
+	opening          // opens the latch at a quorum: some cells have it open, or the union has N ids
 	reading          // reads the last ids of each cell
 	writing          // adds their union everywhere
 )
 
-// NewLook returns a look that adds ids; sorted, each once. before is the largest Found of earlier
-// looks. A cell that makes the latch stores the name server with it, which must be unique to the
-// look: two addresses with one name lead to one server.
+// NewLook returns a look that adds ids, which must be sorted and distinct. before is the largest
+// Found of earlier looks. server must be unique to the look. A cell that creates the latch stores
+// server and the cell's index with it, so two cells that return the same name are on one server.
 func NewLook(l *Latch, mode wire.LatchMode, ids []string, before int, server string) *Look {
 	if mode == wire.MakeLatch && before > 0 {
 		mode = wire.KeepLatch
@@ -126,7 +127,7 @@ func (k *Look) Answer(cell int, reply wire.Reply) (over bool) {
 	return k.enough() || k.left == 0 || len(k.states)+k.left < k.latch.Need
 }
 
-// Next begins the next round after the end of one. It returns false at the end of the look.
+// Next ends a round and begins the next one. It returns false at the end of the look.
 func (k *Look) Next() (again bool) {
 	if k.step != writing && !k.quorum() {
 		return k.fail()
@@ -152,8 +153,8 @@ func (k *Look) Next() (again bool) {
 // nodes prevent a quorum.
 func (k *Look) End() (size int, err error) { return k.size, k.err }
 
-// Found returns 1 + the number of ids that a quorum is known to have had; 0 if it may be that less
-// than a quorum ever had the latch.
+// Found returns 1 + the number of ids that a quorum is known to have had; 0 if perhaps no quorum
+// ever had the latch.
 func (k *Look) Found() int { return k.found }
 
 func (k *Look) begin(step lookStep) (again bool) {
@@ -185,7 +186,8 @@ func (k *Look) fail() (again bool) {
 	return false
 }
 
-// IsWrongUse reports whether a name belongs to another kind, or to a latch with another N.
+// IsWrongUse reports whether err means that the name belongs to another kind, or to a latch with
+// another N.
 func IsWrongUse(err error) bool {
 	return errors.Is(err, quorumlock.ErrWrongKind) || errors.Is(err, quorumlock.ErrLatchMismatch)
 }
@@ -206,7 +208,7 @@ func (k *Look) added() (again bool) {
 	size, ok := k.agreed(k.mode == wire.ReadLatch)
 	switch {
 	case ok && k.mode == wire.ReadLatch && size == 0 && k.before == 0:
-		return false // nothing was made, and less than a quorum may have it
+		return false // nothing was created, and perhaps no quorum has the latch
 	case ok:
 		return k.count(size)
 	}
@@ -215,14 +217,15 @@ func (k *Look) added() (again bool) {
 	return k.begin(reading)
 }
 
-// A repair makes a quorum of the cells agree on a set of ids that includes the look's own.
+// readAll ends the reading round of a repair. A repair makes a quorum of the cells agree on a set
+// of ids that includes the look's own.
 //
-// It reads the last ids of each cell, and adds their union at all cells. Each cell answers with the
-// count and the digest of its rest: its ids at the time of the read, minus the union. If the rest
-// is the same at a quorum, each cell of that quorum has every id that any of them had at the read.
-// Ids that other calls add meanwhile belong to no rest, so they cannot delay the repair. If the
-// rests differ, the next attempt reads more ids. The last attempt reads all ids, so every rest is
-// empty.
+// A repair reads the last ids of each cell, and adds their union at all cells. Each cell answers
+// with the count and the digest of its rest: its ids at the time of the read, minus the union. If
+// the rest is the same at a quorum, each cell of that quorum has every id that any of them had at
+// the read. Ids that other calls add meanwhile belong to no rest, so they cannot delay the repair.
+// If the rests differ, the next attempt reads more ids. The last attempt reads all ids, so every
+// rest is empty.
 func (k *Look) readAll() (again bool) {
 	k.most, k.union, k.read = 0, slices.Clone(k.ids), nil
 	k.cuts = make([]int, len(k.latch.Cells))

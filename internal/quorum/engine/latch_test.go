@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// latchNode is a node's latch, by latch.lua.
+// latchNode is the latch of one node; run does what latch.lua does.
 type latchNode struct {
 	server string // empty without a latch
 	open   bool
@@ -69,13 +69,13 @@ func (n latchNodeName) String() string { return "node-" + strconv.Itoa(int(n)) }
 // looker is a caller with one look at a time.
 type looker struct {
 	look  *Look
-	round int  // under way
-	over  bool // the round is
+	round int  // the number of the current round
+	over  bool // that round is over
 	ids   []string
-	least int // the size cannot be less
+	least int // lower bound of the size
 }
 
-// Looks of several callers, in random orders of calls and replies, some of which are lost.
+// Looks of several callers. Calls and replies arrive in random order, and some are lost.
 func TestLooksCountEachIDOnceAndLoseNone(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {
@@ -91,7 +91,7 @@ func TestLooksCountEachIDOnceAndLoseNone(t *testing.T) {
 			found              int // 1 + the largest size seen
 			ids, looks, rounds int
 		)
-		lossy := g.IntN(2) * g.IntN(len(nodes)) // nodes that lose calls and replies
+		lossy := g.IntN(2) * g.IntN(len(nodes)) // number of nodes that lose calls and replies
 		send := func(k *looker) {
 			rounds++
 			round := rounds
@@ -187,7 +187,8 @@ func TestLooksCountEachIDOnceAndLoseNone(t *testing.T) {
 	}
 }
 
-// play plays a look to its end. In each round, the cells of order answer, the first ones first.
+// play plays a look to its end. In each round, the cells of the next of orders answer, in that
+// order; the last of orders serves all further rounds.
 func play(k *Look, nodes []*latchNode, orders ...[]int) (size int, err error) {
 	for again, round := true, 0; again; again, round = k.Next(), round+1 {
 		for _, cell := range orders[min(round, len(orders)-1)] {
@@ -199,7 +200,7 @@ func play(k *Look, nodes []*latchNode, orders ...[]int) (size int, err error) {
 	return k.End()
 }
 
-func TestALookKnowsWhatWasForgotten(t *testing.T) {
+func TestALookNoticesForgottenIDs(t *testing.T) {
 	t.Parallel()
 	terms := Latch{Name: "l", N: 9, Need: 2, Retention: time.Hour}
 	for i := range 3 {
@@ -209,9 +210,9 @@ func TestALookKnowsWhatWasForgotten(t *testing.T) {
 	nodes := fresh()
 	k := NewLook(&terms, wire.ReadLatch, nil, 0, "s1")
 	if size, err := play(k, nodes, []int{0, 1}); size != 0 || err != nil || k.Found() != 0 {
-		t.Errorf("a Count before all: %d, %v, found %d", size, err, k.Found())
+		t.Errorf("a Count before any Done: %d, %v, found %d", size, err, k.Found())
 	}
-	// A Done is under way: one node has its id. The repair makes the latch at two others.
+	// A Done is under way: one node has its id. The repair creates the latch at the other two.
 	nodes[0].server, nodes[0].ids = "s2.0", []string{"x"}
 	k = NewLook(&terms, wire.ReadLatch, nil, 0, "s3")
 	if size, err := play(k, nodes, []int{0, 1}, []int{1, 2}, []int{1, 2}); size != 0 || err != nil || k.Found() != 1 {
@@ -249,7 +250,7 @@ func TestALookKnowsWhatWasForgotten(t *testing.T) {
 	if _, err := play(NewLook(&terms, wire.MakeLatch, nil, 0, "s7"), nodes, []int{0, 1, 2}); !errors.As(err, &few) || few.Granted != 1 {
 		t.Errorf("one server at three addresses: %v", err)
 	}
-	// Wrong uses that prevent a quorum are told.
+	// Wrong uses that prevent a quorum are reported.
 	refused := wire.Reply{Err: errors.New("LATCH 3 s8")}
 	for refusals, wrong := range []bool{false, false, true} {
 		nodes = fresh()

@@ -8,24 +8,24 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Redisson is what a client knows of Redisson's clients, its peers, at the cells C of its locks. D
-// is what the caller keeps of such a cell. The zero value knows of none.
+// Redisson is a client's knowledge of Redisson's clients, the peers, at the cells C of its locks. D
+// is the caller's own state of such a cell. The zero value knows no peers.
 //
 // The peers do not know the queue. So a waiter that observes one hears the releases of all of them
 // from then on. Now and then, a release leaves the lock to them. A client that has observed none
-// reads only Peers.
+// reads only Known, and calls Window only for a hold that had to wait.
 //
 // The share: all listeners count the holds of both sides, from the messages of their releases.
 // While the peers have had more, the lock is handed over. Otherwise one release in n leaves it to
-// them for a moment, a window; n is how many are queued here. So the waiters here wait for each
-// other, and not for a peer each time.
+// them for a moment, a window; n is about the number of callers queued here. So the waiters here
+// wait for each other, and not for a peer each time.
 //
 // A RedissonMultiLock takes its members one after another, and keeps the first while it waits for
 // the next. Most versions also release them one after another. A waiter that asks for all members
 // after the last release finds the first one taken again. So if a lock needs every cell, its waiter
 // has the node hand over the first cell alone. The machine keeps that cell for some ms, and asks
 // for the others when they are released. No message names Redisson's first cell, so the waiter
-// tries each. After useless handoffs of a cell in a row, the waiter tries that cell less often.
+// tries each. After consecutive handoffs of a cell without a grant, it tries that cell less often.
 type Redisson[C comparable, D any] struct {
 	peers  map[C]*Peers[D]
 	probes map[C]*probe
@@ -42,12 +42,12 @@ type Peers[D any] struct {
 	opened  time.Duration // start of the last window
 	window  time.Duration // length of the last window
 	used    bool          // a peer has had the lock since the last window
-	counted bool          // the hold under used is in balance, though its release was not heard
+	counted bool          // balance includes the hold behind used; its release was not heard yet
 	until   time.Duration // expiry of the last observed peer's key; 0 if a peer was heard since
 	silent  time.Duration // last release without a message; 0 after a message
-	freed   time.Duration // when a peer last released the cell; 0: never
-	counts  bool          // the node has a token counter of the lock
-	tries   any           // the waiter that should get this cell before its others
+	freed   time.Duration // time of the last call of Freed; 0: none
+	counts  bool          // the node is known to have a token counter of the lock
+	tries   any           // the waiter that should get this cell before its other cells
 	useless int           // consecutive handoffs of this cell alone without a grant
 }
 
@@ -58,17 +58,18 @@ type probe struct {
 }
 
 const (
-	// PeerMemory is the time for which peers count as present after the last was observed or heard.
+	// PeerMemory is how long peers count as present after one was last observed or heard.
 	PeerMemory = 10 * time.Second
 
 	// The first window suffices for a client that has subscribed, or that polls every millisecond.
-	// If no peer comes, the next is longer, for clients that ask seldom. At most a fifth of the
-	// time is left to the peers.
+	// If no peer comes, the next is longer, for clients that rarely ask. While none comes, windows
+	// take at most a fifth of the time.
 	firstWindow = 2 * time.Millisecond
 	lastWindow  = 20 * time.Millisecond
 	restFactor  = 4
 
-	// sameObservation is the time for which one observed cell stands for all cells of a lock.
+	// sameObservation is the time after a record at all cells of a lock during which further
+	// observations update one cell alone.
 	sameObservation = 10 * time.Millisecond
 
 	// maxBalance limits the balance: holds of long ago do not count.
@@ -76,9 +77,10 @@ const (
 
 	// Peers that neither hold the lock nor subscribe are not observed: they poll while the lock is
 	// handed over. So where callers wait, about two releases a second, in all processes together,
-	// leave the lock free. The chance of each is its interval's part of probeInterval. Probes begin
-	// when a client has waited for the lock a few times. For a client that asks seldom, many short
-	// windows are as good as a few long ones of the same total. But a window delays every waiter.
+	// leave the lock free. A release is a probe with the probability interval/probeInterval, where
+	// interval is the time since the previous release. Probes begin when a client has waited for
+	// the lock a few times. For a client that rarely asks, many short windows are as good as a few
+	// long ones of the same total. But a window delays every waiter.
 	probeInterval = 500 * time.Millisecond
 	probeWindow   = 6 * time.Millisecond
 	firstProbe    = 4
@@ -93,7 +95,7 @@ const (
 	lookDelay    = 10 * time.Millisecond
 	maxLookDelay = 200 * time.Millisecond
 
-	// mostUseless limits useless: a waiter tries a cell at one release in 64 at least.
+	// mostUseless limits useless: a waiter tries a cell at one release in 64, or more often.
 	mostUseless = 6
 )
 
@@ -103,9 +105,10 @@ func (r *Redisson[C, D]) Known() int { return len(r.peers) }
 // At returns the peers at a cell, nil if none are known.
 func (r *Redisson[C, D]) At(cell C) *Peers[D] { return r.peers[cell] }
 
-// Observed records that a peer holds one of a lock's cells. Its key there lasts for ttl. Peers want
-// the whole lock: one with a single cell is on the way to the others. all is when this was last
-// recorded at all cells of the lock. silent reports whether the peers' releases have no message.
+// Observed records that a peer holds cell, one of a lock's cells. Its key there lasts for ttl. The
+// peer is recorded at all cells: one with a single cell is on the way to the others. *all is the
+// time of the last such record; Observed updates it. silent reports whether the peers' releases
+// have no message.
 func (r *Redisson[C, D]) Observed(now time.Duration, cells []C, cell C, all *time.Duration, ttl time.Duration) (silent bool) {
 	if now-*all >= sameObservation || r.peers[cell] == nil {
 		*all = now
@@ -136,8 +139,8 @@ func (r *Redisson[C, D]) Observed(now time.Duration, cells []C, cell C, all *tim
 	return p.silent != 0 && now-p.silent < PeerMemory
 }
 
-// Forget drops the cells without a recent peer, or all of them, and returns what the caller kept of
-// them. next is the time to the next Forget.
+// Forget drops the cells without a recent peer, or all of them, and returns their Drivers. next is
+// the time until the next Forget; 0 if no cell is left.
 func (r *Redisson[C, D]) Forget(now time.Duration, all bool) (gone []D, next time.Duration) {
 	for cell, p := range r.peers {
 		if left := PeerMemory - (now - p.seen); left <= 0 || all {
@@ -151,8 +154,8 @@ func (r *Redisson[C, D]) Forget(now time.Duration, all bool) (gone []D, next tim
 }
 
 // Heard records a message on Redisson's channel, or "" when messages may have been missed. It
-// reports whether a waiter should look: the peers call nobody. Any publisher can send one, so a
-// message does no more than that.
+// reports whether a waiter should look: the peers call nobody. Anyone can publish such a message,
+// so it proves nothing: it only counts for the share, and makes a waiter look.
 func (p *Peers[D]) Heard(now time.Duration, message string) (looks bool) {
 	if message == "" {
 		return true
@@ -175,9 +178,9 @@ func (p *Peers[D]) Heard(now time.Duration, message string) (looks bool) {
 	return true
 }
 
-// LooksAfter returns when the foremost waiter looks after a peer's release: at once if it is the
-// first. Otherwise the first one may have left the queue, or may not hear this; a waiter that looks
-// calls it.
+// LooksAfter returns the pause after a peer's release before the foremost waiter here looks: 0 if
+// that waiter is first in the queue. Otherwise it looks later, since the first one may have left
+// the queue, or may not hear the release. A look by any waiter makes the node call the first one.
 func LooksAfter(position int) time.Duration {
 	if position <= 1 { // position 0 may be the entry that keeps a window free
 		return 0
@@ -187,8 +190,8 @@ func LooksAfter(position int) time.Duration {
 
 // Freed records the release of the cell by a peer, for a waiter that needs each of several cells.
 // begun: the waiter has a cell already. alone: the waiter should get this cell before the others.
-// asks: it should ask for all cells, because a node without a token counter hands nothing over; the
-// first grant creates the counter. draw returns a random number below n.
+// asks: it should ask for all cells instead, because a node without a token counter hands nothing
+// over; the first grant creates the counter. draw returns a random number below n.
 func (p *Peers[D]) Freed(now time.Duration, waiter any, begun bool, draw func(n int) int) (alone, asks bool) {
 	p.freed = now
 	if begun || draw(1<<p.useless) > 0 {
@@ -201,10 +204,10 @@ func (p *Peers[D]) Freed(now time.Duration, waiter any, begun bool, draw func(n 
 	return true, false
 }
 
-// Handed records a handoff of a cell to a waiter, and returns the indices of the cells that a peer
-// released more than a round trip before this one: most likely, a peer has them again. tried are
-// the peers whose cell was handed over before the others; nil if it was not. Call its Granted if
-// the waiter gets the lock. trips are the round trips to the cells.
+// Handed records a handoff of a cell to a waiter. taken has the indices of the cells that a peer
+// released more than a round trip before this one: most likely, a peer has them again. tried is the
+// state of this cell if it was handed over before the others, else nil. Call tried.Granted if the
+// waiter gets the lock. trips are the round trips to the cells.
 func (r *Redisson[C, D]) Handed(waiter any, cell C, cells []C, trips []time.Duration) (taken []int, tried *Peers[D]) {
 	p := r.peers[cell]
 	if p == nil {
@@ -230,11 +233,11 @@ func (p *Peers[D]) Granted() { p.useless = 0 }
 const Ordinary = math.MinInt64
 
 // Window returns the window of a hold's release, in ms. 0 hands the lock over, although peers may
-// listen. A negative window is a probe. waited is how long the hold's call waited for the lock, 0
-// without contention, and queued the furthest position meanwhile. Redisson's clients take the nodes
-// one after another; nodes is their number.
+// listen. Any negative window but Ordinary is a probe. waited is the time since the hold's call
+// began, 0 without contention; queued is the call's furthest position in a queue. nodes is the
+// number of nodes, which Redisson's clients take one after another.
 func (r *Redisson[C, D]) Window(now time.Duration, cells []C, nodes int, waited time.Duration, queued int, draw func(n int) int) int64 {
-	// The cell where the peers are furthest behind: a part of the lock elsewhere does not count.
+	// The cell where the peers are furthest behind: holds of only a part of the lock do not count.
 	var known *Peers[D]
 	for _, c := range cells {
 		if p := r.peers[c]; p != nil && (known == nil || p.balance < known.balance) {
@@ -251,7 +254,7 @@ func (r *Redisson[C, D]) Window(now time.Duration, cells []C, nodes int, waited 
 	switch {
 	case known.balance > 0,
 		!known.used && now-known.opened < known.window*(1+restFactor),
-		draw(n*n) >= n-known.balance: // one in n, or more if the peers are behind
+		draw(n*n) >= n-known.balance: // a window in one of n, or more if the peers are behind
 		return 0
 	}
 	window := known.next(nodes)
@@ -268,7 +271,7 @@ func (p *Peers[D]) open(now, window time.Duration) {
 	p.opened, p.window, p.used, p.counted = now, window, false, false
 }
 
-// next returns the length of the next window, for a lock of so many nodes.
+// next returns the length of the next window for a lock on so many nodes.
 func (p *Peers[D]) next(nodes int) time.Duration {
 	first := firstWindow
 	if nodes > 1 {

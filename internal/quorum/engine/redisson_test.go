@@ -30,7 +30,7 @@ func TestReleasesLeaveTheLockToRedissonNowAndThen(t *testing.T) {
 			t.Errorf("after %v: a window of %d ms, want %d", now, got, want)
 		}
 	}
-	// Without known peers, a probe after a few waits, at a rate.
+	// Without known peers: after a few waits, a probe with the probability 8 ms / probeInterval.
 	for range firstProbe {
 		window(Ordinary, 1, 0)
 	}
@@ -39,7 +39,7 @@ func TestReleasesLeaveTheLockToRedissonNowAndThen(t *testing.T) {
 	window(Ordinary, 1, 1, 4000) // two callers: half the interval
 	window(-probeWindow.Milliseconds(), 1, 1, 3999)
 	now += PeerMemory + 1
-	window(Ordinary, 1, 0) // too long ago
+	window(Ordinary, 1, 0) // the waits were too long ago
 	if got := r.Window(now, cells, 1, 0, 0, draws()); got != Ordinary {
 		t.Errorf("a probe without contention: %d", got)
 	}
@@ -63,12 +63,12 @@ func TestReleasesLeaveTheLockToRedissonNowAndThen(t *testing.T) {
 	now += time.Second
 	window(0, 1, 3, 7)
 	window(20, 1, 3, 6)
-	b.Heard(now, "00") // gave up: nobody had it
+	b.Heard(now, "00") // an abandoned attempt: no hold has ended
 	now += time.Second
 	window(0, 1, 3, 7)
 	for range 4 {
 		if !b.Heard(now, "0") {
-			t.Error("a release by a peer moves nobody")
+			t.Error("a peer's release makes no waiter look")
 		}
 	}
 	a.Heard(now, "0")
@@ -77,10 +77,10 @@ func TestReleasesLeaveTheLockToRedissonNowAndThen(t *testing.T) {
 	}
 	window(0, 1, 0, 0) // they have had more
 	if b.Heard(now, "00000000") || b.window != 5*ms || b.opened != now {
-		t.Errorf("our window of 5 ms is one of %v", b.window)
+		t.Errorf("our window of 5 ms was recorded as %v", b.window)
 	}
 
-	// An expiry that moves without a message shows peers that send none.
+	// If an expiry moves without a message, the peers publish none.
 	r.Observed(now, cells, "b", &all, 100*ms)
 	if now += 30 * ms; !r.Observed(now, cells, "b", &all, 100*ms) {
 		t.Error("a later expiry without a message was not noticed")
@@ -106,7 +106,7 @@ func TestReleasesLeaveTheLockToRedissonNowAndThen(t *testing.T) {
 	}
 }
 
-func TestAWaiterTriesTheFirstMemberOfRedisson(t *testing.T) {
+func TestAWaiterTriesTheFirstCellOfRedisson(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	var r Redisson[string, int]
@@ -134,7 +134,7 @@ func TestAWaiterTriesTheFirstMemberOfRedisson(t *testing.T) {
 		}
 	}
 	if alone, _ := a.Freed(now, me, false, draws(1)); alone {
-		t.Error("a cell that was useless is tried each time")
+		t.Error("a cell is tried each time, though its handoffs were useless")
 	}
 	if taken, tried := r.Handed(new(int), "b", cells, trips); tried != nil || len(taken) > 0 {
 		t.Errorf("another waiter's handoff of b: %v are taken", taken)

@@ -34,9 +34,9 @@ type renewal[R any] struct {
 	over time.Duration // when the hold's next renewal is due
 }
 
-// Add adds a renewal of a hold that is valid for left. It reports whether it is sent at once, by
-// Take: if it is urgent (a caller waits for it), or ttl or left is short. Otherwise call Schedule
-// next.
+// Add adds a renewal of a hold; left is the validity that the hold has left. atOnce: call Take
+// next, because the renewal is urgent (a caller waits for it), or ttl or left is short. Otherwise
+// call Schedule next.
 func (rs *Renewals[N, R]) Add(n N, call R, ttl, left time.Duration, urgent bool, now time.Duration) (atOnce bool) {
 	r := rs.of[n]
 	if r == nil {
@@ -103,7 +103,8 @@ func (rs *Renewals[N, R]) Turn() (nodes []N) {
 }
 
 // Take returns the renewals to send to a node, and those to drop as late: their hold has queued the
-// next one. So renewals do not pile up for a frozen node. Call Landed when those sent are answered.
+// next one. So renewals do not pile up for a frozen node. Call Landed once those to send are
+// answered.
 func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	r := rs.of[n]
 	for ; len(r.queue) > 0; r.queue = r.queue[1:] {
