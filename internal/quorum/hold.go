@@ -315,7 +315,8 @@ func Resign(lease *quorumlock.Lease) error {
 	return in.call.resign(lease.Context())
 }
 
-// unlock ends and releases the hold. The key stays for keep. The caller holds mu; flush follows.
+// unlock ends and releases the hold. The key stays for keep. The caller holds mu, and calls flush
+// next.
 func (c *call) unlock(keep time.Duration) {
 	if keep > 0 {
 		c.lock.client.keeps(c.number, keep)
@@ -323,7 +324,8 @@ func (c *call) unlock(keep time.Duration) {
 	c.endHold(core.Event{Kind: core.Unlock, Keep: keep})
 }
 
-// endHold ends the hold by an Unlock, a Detach or a GiveBack. The caller holds mu; flush follows.
+// endHold ends the hold by an Unlock, a Detach or a GiveBack. The caller holds mu, and calls flush
+// next.
 func (c *call) endHold(e core.Event) {
 	c.hold.over = true
 	c.hold.note(c.lock.client.now())

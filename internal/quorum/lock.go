@@ -62,12 +62,12 @@ type Lock struct {
 	lock  core.Config // of calls of Lock
 	try   core.Config // of calls of TryLock
 
-	err error // error of the name or the options; every call returns it
+	keys []Cell // the cells as keys of maps
+	err  error  // error of the name or the options; every call returns it
 
 	hintsMu sync.Mutex
 	hints   engine.Hints
 
-	keys  []Cell        // the cells as keys of maps; set by New
 	metAt time.Duration // last record of Redisson's clients at all cells; guarded by redisson.mu
 }
 

@@ -54,7 +54,6 @@ type Look struct {
 	errs   []*quorumlock.NodeError // of this round, in the order of the replies
 	size   int                     // see End; valid once the look has succeeded
 	found  int                     // see Found
-	unsure bool                    // perhaps less than a quorum has the latch
 	err    error
 
 	// Of a repair.
@@ -142,7 +141,7 @@ func (k *Look) Next() (again bool) {
 	case adding:
 		return k.added()
 	case reading:
-		return k.readAll()
+		return k.tailsRead()
 	}
 	return k.written()
 }
@@ -217,7 +216,7 @@ func (k *Look) added() (again bool) {
 	return k.begin(reading)
 }
 
-// readAll ends the reading round of a repair. A repair makes a quorum of the cells agree on a set
+// tailsRead ends the reading round of a repair. A repair makes a quorum of the cells agree on a set
 // of ids that includes the look's own.
 //
 // A repair reads the last ids of each cell, and adds their union at all cells. Each cell answers
@@ -226,7 +225,7 @@ func (k *Look) added() (again bool) {
 // the read. Ids that other calls add meanwhile belong to no rest, so they cannot delay the repair.
 // If the rests differ, the next attempt reads more ids. The last attempt reads all ids, so every
 // rest is empty.
-func (k *Look) readAll() (again bool) {
+func (k *Look) tailsRead() (again bool) {
 	k.most, k.union, k.read = 0, slices.Clone(k.ids), nil
 	k.cuts = make([]int, len(k.latch.Cells))
 	for i := range k.cuts {
