@@ -161,8 +161,8 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // Extend gives the lease a new TTL at a quorum of the nodes. It returns [ErrLost] if the lease is
 // lost, and [ErrNotHeld] if it was unlocked. It returns a *[QuorumError] if too few nodes answered:
 // then the lease lasts until its old deadline. If ctx is done first, Extend returns ctx's error,
-// and the TTL may or may not be extended. With a nil ctx it returns [ErrNilContext], and extends
-// nothing.
+// and the TTL may or may not be extended. With the lease's own context, that is so after a loss,
+// too. With a nil ctx it returns [ErrNilContext], and extends nothing.
 func (l *Lease) Extend(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext

@@ -34,7 +34,7 @@ end
 -- callFirst is for a caller that finds the lock free and is not first in the queue. The first
 -- waiter may not know that, or may be dead, so it is called. If it was called before and has not
 -- come, all waiters queued before me are called at once. So the time of all dead ones ends
--- together, however many there are. call returns the number of ms after which I should ask again.
+-- together, however many there are. It returns the number of ms after which I should ask again.
 local function callFirst(me, now)
   local two, stored = front(me, now)
   local left = deadline(stored[1]) - now

@@ -145,7 +145,7 @@ const (
 	// one after another
 	Taken
 	Handoff   // a cell has handed the lock to the successor of Attempt
-	Next      // the waiter is second in a queue
+	Next      // those before the waiter are few: it refreshes as often as the first
 	Tick      // the time of Machine.Wake has come
 	Cancel    // the caller gave up
 	Extend    // renew at once

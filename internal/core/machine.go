@@ -131,7 +131,7 @@ type Machine struct {
 	tries             tries  // of a TryLock
 	refusedByOthers   bool   // a cell refused, and not for an ended hold of this client
 	takenInOrder      bool   // another client takes the cells in order: see Taken
-	refreshOften      bool   // the waiter is second in a queue: refreshes like the first
+	refreshOften      bool   // the waiter refreshes like the first: see Next
 	lastPosition      int    // the furthest Cell.Position; negative: unknown
 	reason            Reason // of the last failed attempt
 	unconfirmedYields int    // cells that granted and have yet to answer the Yield

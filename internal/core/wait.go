@@ -225,7 +225,7 @@ func isOpen(c *Cell) bool {
 	return c.Handed > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
 }
 
-// next notes that the waiter is second in a queue: it refreshes as often as the first.
+// next notes that the waiter may soon be the first in a queue. It refreshes as often as the first.
 func (m *Machine) next(now Time) {
 	m.refreshOften = true
 	if m.phase == Waiting {

@@ -22,6 +22,9 @@
 //	renewals.go       the renewals of a client's holds
 //	retry.go          pending releases
 //	health.go         which nodes are down; each change is logged once
+//	ask.go            calls beside a lock, for elections
+//	kind.go           the Lock of a kind
+//	boottime_linux.go the clock that counts suspends
 //
 // The mutexes have four levels. A goroutine that holds a mutex may lock only those of later levels.
 // Package lockorder has the same levels, and a test of the simulation checks them:

@@ -34,7 +34,7 @@ type notSent struct{ error }
 // Unwrap returns the reason.
 func (e notSent) Unwrap() error { return e.error }
 
-// NotSent marks the error for package quorum.
+// NotSent marks the error for package wire.
 func (notSent) NotSent() {}
 
 // overtaken is the error of a call that must not run any more, at a node that is up.

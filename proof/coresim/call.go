@@ -117,7 +117,7 @@ func (c *call) step(e core.Event) {
 	c.flush()
 }
 
-// take is one step. flush follows.
+// apply is one step. Call flush next.
 func (c *call) apply(e core.Event) {
 	p := c.process
 	was := c.machine.Phase()
