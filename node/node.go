@@ -81,8 +81,8 @@ type Credentials struct {
 // done. If it fails, the calls that need the connection return its error.
 //
 // The function is called again for an open connection when five eighths to three quarters of the
-// time until Expires have passed, for each node at another time, and at most once in 10 s. No call waits
-// for the function. The node sends AUTH with its result. If the function fails or the server
+// time until Expires have passed, for each node at another time, and at most once in 10 s. No call
+// waits for the function. The node sends AUTH with its result. If the function fails or the server
 // refuses, the connection stays in use until the server closes it or accepts the new credentials on
 // another, and the function is called again. Credentials without Expires are not renewed.
 //

@@ -43,8 +43,8 @@ func (s *tokens) get(context.Context) (node.Credentials, error) {
 	return node.Credentials{User: s.user, Password: s.now, Expires: time.Now().Add(12 * time.Hour)}, s.err
 }
 
-// renewal is the age of credentials at their renewal: three quarters of the twelve hours, less up to
-// an eighth, by the name of the node.
+// renewal is the age of credentials at their renewal: three quarters of the twelve hours, less up
+// to an eighth, by the name of the node.
 func renewal(n *node.Node) time.Duration {
 	name := fnv.New32a()
 	_, _ = name.Write([]byte(n.String()))

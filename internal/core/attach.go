@@ -138,7 +138,7 @@ func (m *Machine) noteAttached(call Call, r Reply) {
 	}
 }
 
-// attachedTTL returns the longest TTL that the quorum still had at the Attach, at most this client's.
+// attachedTTL returns the longest TTL that a quorum still had at the Attach, at most this client's.
 // A quorum has granted it.
 func (m *Machine) attachedTTL() time.Duration {
 	var left []time.Duration

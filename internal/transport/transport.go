@@ -2,8 +2,8 @@
 // connections, or a client of the caller; messages use a subscription. Package node is its
 // interface for users. Package transport also has the primitive of a lock: one script at one node.
 //
-// No call is sent again that may have run. Every call has its own deadline. A call that fails at the
-// node returns a *[quorumlock.NodeError].
+// No call is sent again that may have run. Every call has its own deadline. A call that fails at
+// the node returns a *[quorumlock.NodeError].
 package transport
 
 import (

@@ -15,8 +15,8 @@
 // calls (call.go) and the lanes to the nodes (lane.go). A finished call recalls its first attempt
 // where that is still unsent, as in the shell; at nodes that refuse connections it does so less
 // often. Calls are encoded by package wire, as in the shell. The invariants (invariant.go) are
-// checked at every script (scripts.go), at every grant, step and end of a call (hold.go), and now and
-// then (audit.go). The plans (plan.go) are like those of the wire tier.
+// checked at every script (scripts.go), at every grant, step and end of a call (hold.go), and now
+// and then (audit.go). The plans (plan.go) are like those of the wire tier.
 //
 // Package coresim has no re-entrancy and no named owners.
 package coresim

@@ -1,6 +1,6 @@
 // Package engine has the decisions of a client beyond a single call, without a clock, a goroutine,
 // a mutex or a connection. Its callers, package quorum and the simulations coresim and slotsim,
-// give it the time and carry out what it returns. Only package quorum uses redisson.go and
+// give it the time and carry out its results. Only package quorum uses redisson.go and
 // latch.go.
 //
 //	clocks.go     the clocks of the nodes, and the tickets of calls

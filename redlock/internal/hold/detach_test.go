@@ -40,6 +40,21 @@ func late(t *testing.T, c *redlock.Client, text string) {
 	}
 }
 
+// A renewal waits for others, but not for a part of the time left that counts.
+func TestAHoldThatIsAttachedLateIsRenewedAtOnce(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, _ := locktest.Fleet(t, 2, 5)
+		text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), 3*time.Second)
+		time.Sleep(2980 * time.Millisecond)
+		lease := attach(t, clients[1], text)
+		time.Sleep(time.Millisecond)
+		if left := time.Until(lease.ValidUntil()); left < 5*time.Second {
+			t.Errorf("%v are left a millisecond after a late Attach, want a whole TTL", left)
+		}
+		locktest.Unlock(t, lease)
+	})
+}
+
 func TestAHoldGoesOnInAnotherProcess(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 3, 5)
