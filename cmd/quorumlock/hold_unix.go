@@ -151,19 +151,31 @@ func (h *holder) start() (<-chan report, error) {
 		}
 	}()
 	j := h.job
-	return reports, h.order(order{Start: &start{[]byte(j.path), toBytes(j.args), toBytes(j.env), h.foreground, h.deadline, j.Margin, j.Grace, j.leave}}, time.Minute)
+	first, err := json.Marshal(order{Start: &start{[]byte(j.path), toBytes(j.args), toBytes(j.env), h.foreground, h.deadline, j.Margin, j.Grace, j.leave}})
+	if err != nil {
+		return nil, err
+	}
+	// It may be longer than the pipe's buffer, and the watchdog may be stopped.
+	_ = h.orders.SetWriteDeadline(time.Now().Add(time.Minute))
+	_, err = h.orders.Write(append(first, '\n'))
+	_ = h.orders.SetWriteDeadline(time.Time{})
+	return reports, err
 }
 
-// order sends an order to the watchdog. It waits for limit at most, since the watchdog may be
-// stopped. A line within a pipe's atomic write is written as a whole or not at all.
-func (h *holder) order(o order, limit time.Duration) error {
+// order sends an order to the watchdog, without waiting: a full pipe, of a watchdog that has been
+// stopped for long, loses it. A line within a pipe's atomic write is written as a whole or not at
+// all. A deadline instead would lose an order whenever this process was slow.
+func (h *holder) order(o order) {
 	line, err := json.Marshal(o)
 	if err != nil {
-		return err
+		panic(err) // it has only numbers
 	}
-	_ = h.orders.SetWriteDeadline(time.Now().Add(limit))
-	_, err = h.orders.Write(append(line, '\n'))
-	return err
+	if pipe, err := h.orders.SyscallConn(); err == nil {
+		_ = pipe.Write(func(fd uintptr) bool {
+			_, _ = syscall.Write(int(fd), append(line, '\n'))
+			return true
+		})
+	}
 }
 
 // renewed reports whether the end of the lease has moved, and records the new end.
@@ -183,7 +195,6 @@ func (h *holder) renewed() bool {
 // follow passes on signals and renewals until the watchdog reports the end of the command. If the
 // watchdog fails to end the command in time, follow ends it.
 func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
-	const soon = 10 * time.Millisecond
 	tick := time.NewTicker(min(max(h.job.ttl/50, 10*time.Millisecond), 250*time.Millisecond))
 	defer tick.Stop()
 	lost := h.lease.Context().Done()
@@ -215,19 +226,19 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 				hungUp = time.After(leaderTime)
 				continue
 			}
-			_ = h.order(order{Signal: int(one.(syscall.Signal))}, soon)
+			h.order(order{Signal: int(one.(syscall.Signal))})
 		case <-hungUp:
 			// A leader that is still alive waits for this process, most likely.
 			if leader, err := unix.Getsid(0); err == nil && syscall.Kill(leader, 0) == nil {
-				_ = h.order(order{Signal: int(syscall.SIGHUP)}, soon)
+				h.order(order{Signal: int(syscall.SIGHUP)})
 			}
 		case <-lost:
 			lost = nil
 			h.lostAt = bootTime()
-			_ = h.order(order{Lost: true}, soon)
+			h.order(order{Lost: true})
 		case <-tick.C:
 			if h.renewed() {
-				_ = h.order(order{Deadline: h.deadline}, soon)
+				h.order(order{Deadline: h.deadline})
 			}
 		}
 		if bootTime() >= h.killAt() {

@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -558,4 +561,31 @@ func TestRunEndsAStoppedCommandWhenItPassesASignalOn(t *testing.T) {
 func isStopped(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && bytes.Contains(stat, []byte(") T "))
+}
+
+// An order that finds room in the pipe is sent, and none waits for room.
+func TestOrdersNeitherWaitNorGetLost(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close() //nolint:errcheck // it was only read
+	h := &holder{orders: w}
+	const more = 1 << 16 // than have room
+	for i := range more {
+		h.order(order{Deadline: int64(1000 + i%1000)})
+	}
+	_ = w.Close()
+	n := 0
+	for lines := json.NewDecoder(r); ; n++ {
+		var o order
+		if err := lines.Decode(&o); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil || o.Deadline != int64(1000+n%1000) {
+			t.Fatalf("order %d is %+v, %v", n, o, err)
+		}
+	}
+	if n < 1000 || n == more {
+		t.Errorf("%d of %d orders came", n, more)
+	}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait for something that is bound to happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // nodeProcess is a node as a process: redis-server where there is one, or else an embedded node.
 type nodeProcess struct {

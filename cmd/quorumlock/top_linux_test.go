@@ -179,17 +179,18 @@ func TestRunAtATerminal(t *testing.T) {
 func TestRunAtATerminalThatIsClosed(t *testing.T) {
 	t.Parallel()
 	_, nodes := startServers(t, 1)
-	for leader, shell := range map[string]string{"the tool": "exec ", "a shell": "true; ", "an interactive shell": "", "a leader that waits": "exec timeout 60 "} {
+	for leader, shell := range map[string]string{"the tool": "exec ", "a shell": "true; ", "an interactive shell": "", "a leader that waits": "exec timeout 600 "} {
 		t.Run(leader, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			ready, count, script := filepath.Join(dir, "ready"), filepath.Join(dir, "count"), filepath.Join(dir, "script")
-			err := os.WriteFile(script, []byte("n=0; trap 'n=$((n+1))' HUP; touch "+ready+"; until [ $n -gt 0 ]; do sleep 0.02; done\n"+
-				"for i in {1..50}; do sleep 0.02; done; echo $n >"+count+".new; mv "+count+".new "+count), 0o600)
+			// It starts no process while it waits, and has a long lease: the machine may be busy.
+			err := os.WriteFile(script, []byte("cd "+dir+"; mkfifo wait; exec 9<>wait; n=0; trap 'n=$((n+1))' HUP; touch ready\n"+
+				"until [ $n -gt 0 ]; do read -t 0.02 -u 9; done; for i in {1..50}; do read -t 0.02 -u 9; done; echo $n >new; mv new count"), 0o600)
 			if err != nil {
 				t.Fatal(err)
 			}
-			run := tool + " run '" + leader + "' -- bash " + script
+			run := tool + " run '" + leader + "' --ttl 300s -- bash " + script
 			var term *terminal
 			if shell == "" {
 				term = newTerminal(t, nodes, "bash --norc")
