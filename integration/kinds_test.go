@@ -10,7 +10,16 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// The kinds of locks that meet the faults, besides the mutex.
+const (
+	readers = iota
+	slots
+	openings
+	kinds
 )
 
 // users are the workers' uses of the locks of one kind, with their history.
@@ -22,12 +31,12 @@ type users interface {
 }
 
 // underFaults runs workers, each with a client of its own, before, during and after a fault of a
-// node, for each kind of fault. They must be served so many times before and during it, and half as
-// many times afterwards.
-func underFaults(t *testing.T, times int, begin func(t *testing.T) users, opts ...quorumlock.Option) {
+// node, for each fault. In a plain run, each fault meets one of the kinds of locks. The workers must
+// be served so many times before and during it, and half as many times afterwards.
+func underFaults(t *testing.T, kind, times int, begin func(t *testing.T) users, opts ...quorumlock.Option) {
 	f := startFleet(t, fleetSize)
 	for i, fault := range faults {
-		if fault.everywhere {
+		if fault.everywhere || locktest.Thorough(kind, i%kinds) != kind {
 			continue
 		}
 		t.Run(fault.name, func(t *testing.T) {
@@ -70,7 +79,7 @@ func underFaults(t *testing.T, times int, begin func(t *testing.T) users, opts .
 // Readers and writers on real servers that fail: a writer is alone, and tokens prove the order.
 func TestReadersShareAndWritersAreAloneUnderFaults(t *testing.T) {
 	needServers(t)
-	underFaults(t, 20, func(t *testing.T) users {
+	underFaults(t, readers, 20, func(t *testing.T) users {
 		return &holders{t: t, history: history{began: time.Now()}, slots: 1, turnOf: func(h *holders, c *redlock.Client, g *grant) {
 			m := c.RWMutex("ledger", quorumlock.WithWait(2*time.Second))
 			call := m.Lock
@@ -91,7 +100,7 @@ func TestReadersShareAndWritersAreAloneUnderFaults(t *testing.T) {
 // A semaphore on real servers that fail: each slot has one holder, and its tokens rise.
 func TestSlotsHaveOneHolderUnderFaults(t *testing.T) {
 	needServers(t)
-	underFaults(t, 20, func(t *testing.T) users {
+	underFaults(t, slots, 20, func(t *testing.T) users {
 		return &holders{t: t, history: history{began: time.Now()}, slots: permits, turnOf: func(h *holders, c *redlock.Client, g *grant) {
 			s := c.Semaphore("printers", permits, quorumlock.WithWait(2*time.Second))
 			call := s.Lock
