@@ -29,9 +29,9 @@ type call struct {
 	number  uint64 // in the call's owners
 	order   uint64 // position among the client's calls, from 1
 	caller  wire.Caller
-	turn    *turn         // in the local queue; nil for TryLock and Attach
+	place   *place        // in the local queue; nil for TryLock and Attach
 	decided chan struct{} // closed when outcome is set
-	waits   chan struct{} // tells run's goroutine to listen; capacity 1; nil without turn
+	waits   chan struct{} // tells run's goroutine to listen; capacity 1; nil without place
 	holds   bool          // set by Client.hold; guarded by Client.mu, as newer and older
 	newer   *call         // neighbours among the holds at one first cell: see Client.holders
 	older   *call
@@ -68,9 +68,9 @@ type call struct {
 }
 
 // newCall returns a call that has not started.
-func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn, w *watch) *call {
-	c := &call{lock: l, watch: w, turn: turn, decided: make(chan struct{})}
-	if turn != nil {
+func (l *Lock) newCall(config *core.Config, ticket int64, p *place, w *watch) *call {
+	c := &call{lock: l, watch: w, place: p, decided: make(chan struct{})}
+	if p != nil {
 		c.caller.Secret, c.waits = rand.Text(), make(chan struct{}, 1)
 	}
 	c.order = l.client.calls.Add(1)
@@ -427,10 +427,10 @@ func (c *call) keepPending(k *core.Call, err error) {
 
 // callers returns how many calls of this process the waiter's entry stands for.
 func (c *call) callers() int {
-	if c.turn == nil {
+	if c.place == nil {
 		return 1
 	}
-	return c.lock.client.callers(c.turn)
+	return c.lock.client.callers(c.place)
 }
 
 // run starts the call, and returns the result of await.
@@ -479,7 +479,7 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 	switch {
 	case again:
 		return nil, nil
-	case errors.Is(why, quorumlock.ErrClosed), why != nil && c.turn == nil:
+	case errors.Is(why, quorumlock.ErrClosed), why != nil && c.place == nil:
 		return nil, why
 	case why != nil:
 		if held := c.lock.heldHere(); c.last == nil && held.Own {

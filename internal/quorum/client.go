@@ -20,7 +20,7 @@
 //	client.go         the state that the locks of one client share: its identity, its clock, Close
 //	registry.go       the waiting and holding calls of a client, and their owners
 //	renewals.go       the renewals of a client's holds
-//	retry.go          pending releases
+//	pending.go        pending releases
 //	health.go         which nodes are down; each change is logged once
 //	ask.go            calls beside a lock, for elections
 //	kind.go           the Lock of a kind

@@ -83,7 +83,7 @@ func (c *call) heldError() *quorumlock.HeldError {
 		if !d.Refused {
 			continue
 		}
-		if c.turn != nil {
+		if c.place != nil {
 			e.Position = max(e.Position, d.Position+1)
 		}
 		if d.Refusal.Free || d.Refusal.Holder == "" {
@@ -135,7 +135,7 @@ func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 		case errors.Is(d.Err, wire.ErrRecalled):
 		case d.Err != nil:
 			failed = append(failed, nodeError(c.lock.cells[i].Node, d.Err))
-		case d.Refused && d.Refusal.Ended && c.turn == nil:
+		case d.Refused && d.Refusal.Ended && c.place == nil:
 			failed = append(failed, nodeError(c.lock.cells[i].Node, errors.New("the release of this client's last hold has not arrived yet")))
 		}
 	}

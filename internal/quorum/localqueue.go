@@ -8,23 +8,23 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
-// localQueue is the local queue of one lock; guarded by Client.mu, as its turns are.
+// localQueue is the local queue of one lock; guarded by Client.mu, as its places are.
 type localQueue struct {
 	engine.LocalQueue[chan struct{}]
 	lock *Lock
 }
 
-// turn is a caller's entry in a local queue. Its channel is closed when the caller is admitted.
-type turn struct {
-	engine.Turn[chan struct{}]
+// place is a caller's entry in a local queue. Its channel is closed when the caller is admitted.
+type place struct {
+	engine.Place[chan struct{}]
 	queue *localQueue
 }
 
 // enqueue waits until the caller is admitted from the local queue of l. The caller must end the
-// turn. Without a turn and an error, the owner of l has acquired the lock meanwhile: its callers
+// place. Without a place and an error, the owner of l has acquired the lock meanwhile: its callers
 // enter that hold together, past the callers that wait for the end of the hold.
-func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) {
-	t := &turn{}
+func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*place, error) {
+	t := &place{}
 	t.Caller = make(chan struct{})
 	var entered <-chan struct{}
 	c.mu.Lock()
@@ -37,7 +37,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 	}
 	t.Ticket = c.newTicket()
 	t.queue = c.localQueueOf(l)
-	t.queue.Push(&t.Turn)
+	t.queue.Push(&t.Place)
 	t.queue.admit()
 	if !t.Admitted() {
 		w.note(quorumlock.StepQueued, nil)
@@ -49,7 +49,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 		select {
 		case <-t.Caller:
 			return t, nil
-		case <-entered: // for any lock; the turn stays unless the owner has l
+		case <-entered: // for any lock; the place stays unless the owner has l
 			has, entered = c.enters(l)
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -57,12 +57,12 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 			err = quorumlock.ErrClosed
 		}
 	}
-	c.endTurn(t)
+	c.leavePlace(t)
 	return nil, err
 }
 
-// endTurn removes a turn from its queue, admitted or not, and admits the next.
-func (c *Client) endTurn(t *turn) {
+// leavePlace removes a place from its queue, admitted or not, and admits the next.
+func (c *Client) leavePlace(t *place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := t.queue
@@ -84,8 +84,8 @@ func (q *localQueue) admit() {
 	}
 }
 
-// callers returns the number of calls that a turn stands for at the nodes.
-func (c *Client) callers(t *turn) int {
+// callers returns the number of calls that a place stands for at the nodes.
+func (c *Client) callers(t *place) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return t.Callers()

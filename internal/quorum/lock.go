@@ -218,28 +218,28 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		l.client.awaitOwner(o)
 		defer l.client.leaveOwner(o)
 	}
-	var turn *turn // in the local queue
-	for turn == nil {
+	var p *place // in the local queue
+	for p == nil {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
 			return lease, err
 		}
 		var err error
-		turn, err = l.client.enqueue(waiting, l, w)
+		p, err = l.client.enqueue(waiting, l, w)
 		switch {
 		case errors.Is(err, quorumlock.ErrClosed):
 			return nil, err
 		case err != nil:
 			return nil, errs.Join(err, l.heldHere())
 		}
-		if turn != nil && !l.mayAsk(waiting) {
-			l.client.endTurn(turn)
-			turn = nil
+		if p != nil && !l.mayAsk(waiting) {
+			l.client.leavePlace(p)
+			p = nil
 			if err := l.sitOut(waiting); err != nil {
 				return nil, err
 			}
 		}
 	}
-	defer l.client.endTurn(turn)
+	defer l.client.leavePlace(p)
 	for {
 		var entered <-chan struct{}
 		if l.set.Owner != "" { // another call may acquire for the same owner meanwhile
@@ -248,7 +248,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 				return w.entered(lease), err
 			}
 		}
-		c := l.newCall(&l.lock, turn.Ticket, turn, w)
+		c := l.newCall(&l.lock, p.Ticket, p, w)
 		lease, err := c.run(ctx, waiting, entered)
 		l.asked(waiting, lease, err)
 		if lease != nil || err != nil {

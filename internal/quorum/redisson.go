@@ -252,7 +252,7 @@ func (c *call) leaveOpen() int64 {
 	client := c.lock.client
 	now := client.time()
 	waited, queued := c.machine.Waited(now)
-	if c.turn == nil {
+	if c.place == nil {
 		waited = 0
 	}
 	s := &client.redisson

@@ -36,23 +36,23 @@ func (c *call) setTicket(attempt int32) {
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	known := client.nodeClocks.Known(client.ownTime(client.time()), len(c.lock.nodes))
-	var turn *engine.Turn[chan struct{}]
-	if c.turn != nil {
-		turn = &c.turn.Turn
+	var place *engine.Place[chan struct{}]
+	if c.place != nil {
+		place = &c.place.Place
 	}
-	c.ticket, c.unsure = engine.TicketOf(turn, c.caller.Ticket, attempt, known)
+	c.ticket, c.unsure = engine.TicketOf(place, c.caller.Ticket, attempt, known)
 }
 
 // settle records that all nodes have this ticket, or have been sent it. The next caller in the
 // local queue may be admitted then.
 func (c *call) settle(ticket int64) {
-	if c.turn == nil {
+	if c.place == nil {
 		return
 	}
 	c.lock.client.mu.Lock()
 	defer c.lock.client.mu.Unlock()
-	if c.turn.Settle(ticket) {
-		c.turn.queue.admit()
+	if c.place.Settle(ticket) {
+		c.place.queue.admit()
 	}
 }
 

@@ -113,7 +113,7 @@ func (l *lane) add(t *request, calls []wire.Call) {
 	if attempt := l.recall(t, calls); attempt != nil {
 		both := []*request{attempt, t}
 		for _, t := range both {
-			l.settle(t)
+			l.unload(t)
 			t.fail(l.node.recalled)
 		}
 		l.mu.Unlock()
@@ -156,14 +156,14 @@ func (l *lane) admit(t *request) error {
 	n := &l.node.load
 	calls, bytes := n.calls.Add(int64(len(t.cmds))), n.bytes.Add(int64(t.size))
 	if calls > maxCalls || bytes > maxBytes {
-		l.settle(t)
+		l.unload(t)
 		return notSent{fmt.Errorf("not sent: %d calls of %d bytes wait for the node already", calls-int64(len(t.cmds)), bytes-int64(t.size))}
 	}
 	return nil
 }
 
-// settle subtracts a request from the load.
-func (l *lane) settle(t *request) {
+// unload subtracts a request from the load.
+func (l *lane) unload(t *request) {
 	l.node.load.calls.Add(-int64(len(t.cmds)))
 	l.node.load.bytes.Add(-int64(t.size))
 }
@@ -225,7 +225,7 @@ func (l *lane) refuse(err error) (over []*request) {
 		t.fail(err)
 		over = append(over, t)
 		l.remove(t)
-		l.settle(t)
+		l.unload(t)
 	}
 	return over
 }
@@ -267,7 +267,7 @@ func (l *lane) expire() {
 		t.fail(l.node.unsent)
 		unsent = append(unsent, t)
 		l.remove(t)
-		l.settle(t)
+		l.unload(t)
 	}
 	var late []*request
 	for _, f := range l.underWay {

@@ -133,10 +133,10 @@ func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 	for _, t := range slices.Backward(f.requests) {
 		switch {
 		case t.answered:
-			l.settle(t)
+			l.unload(t)
 		case t.moved || l.closed:
 			t.fail(l.node.Failure(notSent{k.cause}, false))
-			l.settle(t)
+			l.unload(t)
 			stay = append(stay, t)
 		default:
 			t.moved, l.unordered = true, true
@@ -146,8 +146,8 @@ func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 	return stay
 }
 
-// listen reads the replies on a connection until its end, and returns the reason for the end.
-func (l *lane) listen(k *connection) error {
+// readReplies reads the replies on a connection until its end, and returns the reason for the end.
+func (l *lane) readReplies(k *connection) error {
 	for {
 		kind, err := k.replies.peek()
 		if err != nil {
@@ -317,7 +317,7 @@ func (l *lane) resend(f *pipeline) {
 // free frees the requests of a completed or lost pipeline, and keeps its memory for the next.
 func (l *lane) free(f *pipeline) {
 	for _, t := range f.requests {
-		l.settle(t)
+		l.unload(t)
 		if !t.late { // the timer may still use it
 			t.free()
 		}

@@ -139,7 +139,7 @@ func (l *lane) join(ctx context.Context) error {
 		l.conn = k
 		l.node.workers.Go(func() error {
 			defer l.keepAuthenticated(k)()
-			l.lost(k, l.listen(k))
+			l.lost(k, l.readReplies(k))
 			return nil
 		})
 	}

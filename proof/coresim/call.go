@@ -55,8 +55,8 @@ type call struct {
 	lock       *lock
 	tries      bool
 	caller     wire.Caller
-	entry      wire.Entry            // with the ticket that was sent last
-	turn       *engine.Turn[*worker] // in the local queue; nil for TryLock and Attach
+	entry      wire.Entry             // with the ticket that was sent last
+	place      *engine.Place[*worker] // in the local queue; nil for TryLock and Attach
 	acceptance engine.Acceptance
 	machine    *core.Machine
 	outcome    core.Outcome
@@ -92,7 +92,7 @@ func (t *tier) newCall(k *worker, l *lock, tries bool, ticket int64) *call {
 	c.caller = wire.Caller{Waiter: quorumlock.Owner(k.process.id + ":" + itoa(c.number)), Ticket: ticket}
 	config := &l.try
 	if !tries {
-		c.turn = k.turn
+		c.place = k.place
 		c.caller.Secret = "s" + itoa(c.number)
 		config = &l.lock
 	}
@@ -208,8 +208,8 @@ func (c *call) send(calls []core.Call) {
 		p.tier.timely(c)
 	}
 	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.entry.Ticket, Unsure: c.entry.Unsure, TTL: c.machine.Life(), Callers: 1}
-	if c.turn != nil {
-		entry.Callers = c.turn.Callers()
+	if c.place != nil {
+		entry.Callers = c.place.Callers()
 	}
 	var hints [len(names)]uint64
 	c.renew(calls)

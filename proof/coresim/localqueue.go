@@ -17,16 +17,16 @@ func (k *worker) enqueue() {
 		return
 	}
 	q := k.localQueue()
-	k.turn = &engine.Turn[*worker]{Caller: k, Ticket: k.ticket}
-	q.Push(k.turn)
+	k.place = &engine.Place[*worker]{Caller: k, Ticket: k.ticket}
+	q.Push(k.place)
 	admit(q)
 }
 
 // dequeue takes a worker out of its local queue, admitted or not.
 func (k *worker) dequeue() {
-	if k.turn != nil {
-		k.turn.Leave()
-		k.turn = nil
+	if k.place != nil {
+		k.place.Leave()
+		k.place = nil
 		admit(k.localQueue())
 	}
 }

@@ -344,14 +344,14 @@ func (w *watch) returned(k *worker) {
 // call of the same process for the same lock may still wait. Readers are exempt, since they share
 // the lock.
 func (w *watch) inCallOrder(k *worker) {
-	if w.plan.Class != calm || k.turn == nil || k.localQueue().Shared {
+	if w.plan.Class != calm || k.place == nil || k.localQueue().Shared {
 		return
 	}
 	for _, o := range w.calls {
 		if o == k {
 			return
 		}
-		if o.process == k.process && o.turn != nil && o.localQueue() == k.localQueue() {
+		if o.process == k.process && o.place != nil && o.localQueue() == k.localQueue() {
 			w.violate(callOrder, "the call of w%d was granted past that of w%d", k.number+1, o.number+1)
 		}
 	}

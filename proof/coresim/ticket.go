@@ -34,11 +34,11 @@ func (p *process) readClock(node int, b *batch) {
 func (c *call) setTicket() {
 	attempt, _ := c.machine.Attempt()
 	known := c.process.clocks.Known(c.process.ownTime(), c.process.tier.plan.Nodes)
-	c.entry.Ticket, c.entry.Unsure = engine.TicketOf(c.turn, c.caller.Ticket, attempt, known)
+	c.entry.Ticket, c.entry.Unsure = engine.TicketOf(c.place, c.caller.Ticket, attempt, known)
 }
 
 func (c *call) settle(ticket int64) {
-	if c.turn != nil && c.turn.Settle(ticket) {
+	if c.place != nil && c.place.Settle(ticket) {
 		admit(c.worker.localQueue())
 	}
 }

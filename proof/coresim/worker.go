@@ -18,15 +18,15 @@ type worker struct {
 	call     *call // that waits or holds
 	lock     *lock
 	ticket   int64
-	turn     *engine.Turn[*worker] // in the local queue
-	began    time.Duration         // the call, by the monotonic clock
-	asleep   time.Duration         // time in suspends before the call
-	limit    time.Duration         // of the call; 0 if there is none
-	id       int                   // changes with each action, to void its timers
-	waits    bool                  // the call has not been decided
-	gone     bool                  // the caller has cancelled
-	unlocks  time.Duration         // when Unlock began, by the monotonic clock
-	unlocked time.Duration         // the same in true time
+	place    *engine.Place[*worker] // in the local queue
+	began    time.Duration          // the call, by the monotonic clock
+	asleep   time.Duration          // time in suspends before the call
+	limit    time.Duration          // of the call; 0 if there is none
+	id       int                    // changes with each action, to void its timers
+	waits    bool                   // the call has not been decided
+	gone     bool                   // the caller has cancelled
+	unlocks  time.Duration          // when Unlock began, by the monotonic clock
+	unlocked time.Duration          // the same in true time
 	hold     *hold
 	ended    bool
 	got      int   // holds

@@ -9,7 +9,7 @@
 //	hints.go      the least fencing token to ask for
 //	health.go     which nodes are down, and their round trips
 //	renewals.go   the renewals of a client's holds, grouped by node
-//	retries.go    pending releases: sent again until the node has confirmed them
+//	pending.go    pending releases: sent again until the node has confirmed them
 //	ended.go      the calls that have ended: their leftovers may be released
 //	redisson.go   Redisson's clients at the same locks: their share
 //	latch.go      a look at a latch

@@ -14,24 +14,24 @@ type LocalQueue[T any] struct {
 	Shared bool // the callers share the lock
 	Slots  int  // number of simultaneous holders, unless Shared; 0 is 1
 
-	first, last *Turn[T]
+	first, last *Place[T]
 	length      int
 	admitted    int // they come first
 }
 
-// Turn is a caller's entry in a local queue.
-type Turn[T any] struct {
+// Place is a caller's entry in a local queue.
+type Place[T any] struct {
 	Caller T
 	Ticket int64 // of the call, by the client's own time
 
 	queue      *LocalQueue[T]
-	prev, next *Turn[T]
+	prev, next *Place[T]
 	sent       int64 // the ticket that all nodes have, or were sent; 0 before; never rises
 	admitted   bool
 }
 
 // Push adds a caller. Call Admit next.
-func (q *LocalQueue[T]) Push(t *Turn[T]) {
+func (q *LocalQueue[T]) Push(t *Place[T]) {
 	t.queue, t.prev = q, q.last
 	if q.last == nil {
 		q.first = t
@@ -43,7 +43,7 @@ func (q *LocalQueue[T]) Push(t *Turn[T]) {
 }
 
 // Leave removes a caller, admitted or not. Call Admit next.
-func (t *Turn[T]) Leave() {
+func (t *Place[T]) Leave() {
 	q := t.queue
 	if t.prev == nil {
 		q.first = t.next
@@ -69,7 +69,7 @@ func (q *LocalQueue[T]) Empty() bool { return q.length == 0 }
 // the first few, or any that shares the lock, since no reader waits for another. A caller is
 // admitted only when the nodes have the ticket of the one before, since a node may replace an
 // unsure ticket.
-func (q *LocalQueue[T]) Admit() *Turn[T] {
+func (q *LocalQueue[T]) Admit() *Place[T] {
 	t, few := q.first, maxAdmitted
 	if q.Shared {
 		t, few = q.last, 1 // all before it have been admitted
@@ -91,11 +91,11 @@ func (q *LocalQueue[T]) Admit() *Turn[T] {
 }
 
 // Admitted reports whether the caller has been admitted.
-func (t *Turn[T]) Admitted() bool { return t.admitted }
+func (t *Place[T]) Admitted() bool { return t.admitted }
 
-// Callers returns the number of calls that a turn stands for at the nodes. The last admitted turn
+// Callers returns the number of calls that a place stands for at the nodes. The last admitted place
 // stands for all behind it.
-func (t *Turn[T]) Callers() int {
+func (t *Place[T]) Callers() int {
 	if t.next != nil && t.next.admitted {
 		return 1
 	}
@@ -104,7 +104,7 @@ func (t *Turn[T]) Callers() int {
 
 // Settle records that all nodes have this ticket, or have been sent it. From now on, the nodes
 // queue later calls behind it. It reports whether this ticket is the first. If so, call Admit next.
-func (t *Turn[T]) Settle(ticket int64) (first bool) {
+func (t *Place[T]) Settle(ticket int64) (first bool) {
 	if t.sent == 0 {
 		t.sent = ticket
 		return true
@@ -115,7 +115,7 @@ func (t *Turn[T]) Settle(ticket int64) (first bool) {
 
 // sentBeside returns the tickets of the nearest calls before and after this one that the nodes
 // have; 0 if there is none. Readers have no order.
-func (t *Turn[T]) sentBeside() (before, after int64) {
+func (t *Place[T]) sentBeside() (before, after int64) {
 	if t.queue.Shared {
 		return 0, 0
 	}

@@ -10,7 +10,7 @@ import (
 // The last admitted caller of a local queue stands for all behind it.
 func TestTheLastAdmittedCallerStandsForThoseBehind(t *testing.T) {
 	var q LocalQueue[int]
-	var all []*Turn[int]
+	var all []*Place[int]
 	admit := func() {
 		t.Helper()
 		for q.Admit() != nil {
@@ -26,7 +26,7 @@ func TestTheLastAdmittedCallerStandsForThoseBehind(t *testing.T) {
 		}
 	}
 	for i := range 10 {
-		tn := &Turn[int]{Caller: i}
+		tn := &Place[int]{Caller: i}
 		q.Push(tn)
 		all = append(all, tn)
 		admit()
@@ -60,12 +60,12 @@ func ticketsInOrder(t *testing.T, ahead []int, known ...int) {
 	var clocks Clocks[int]
 	var q LocalQueue[int]
 	own := time.Now().UnixMicro()
-	var turns []*Turn[int]
+	var places []*Place[int]
 	for range 2 {
-		tn := &Turn[int]{Ticket: clocks.NewTicket(own)}
+		tn := &Place[int]{Ticket: clocks.NewTicket(own)}
 		q.Push(tn)
 		tn.admitted = true
-		turns = append(turns, tn)
+		places = append(places, tn)
 	}
 	learn := func(n int) {
 		own += 2 * wire.FreshClock.Microseconds() // all are forgotten
@@ -75,9 +75,9 @@ func ticketsInOrder(t *testing.T, ahead []int, known ...int) {
 		}
 	}
 	ask := func(i int, attempt int32) (ticket int64, unsure bool) {
-		ticket, unsure = TicketOf(turns[i], turns[i].Ticket, attempt, clocks.Known(own, 3))
+		ticket, unsure = TicketOf(places[i], places[i].Ticket, attempt, clocks.Known(own, 3))
 		if !unsure {
-			turns[i].Settle(ticket)
+			places[i].Settle(ticket)
 		}
 		return ticket, unsure
 	}

@@ -12,16 +12,16 @@ import (
 // clocks that it can know. In a first attempt the ticket is unsure while the client knows less than
 // half of them. If a clock is known, it is sure if and only if the ticket of the call before it in
 // the local queue is: a node could replace an unsure one, and so reverse their order. The ticket of
-// a Lock never rises, and lies between those of the calls before and after it. turn is nil for
+// a Lock never rises, and lies between those of the calls before and after it. place is nil for
 // calls that do not queue.
-func TicketOf[T any](turn *Turn[T], began int64, attempt int32, k Known) (ticket int64, unsure bool) {
+func TicketOf[T any](place *Place[T], began int64, attempt int32, k Known) (ticket int64, unsure bool) {
 	var last, before, after int64
 	few := 2*k.Clocks < k.Nodes
-	if turn != nil {
-		last = turn.sent
-		before, after = turn.sentBeside()
-		if turn.prev != nil && !turn.queue.Shared {
-			few = turn.prev.sent == 0
+	if place != nil {
+		last = place.sent
+		before, after = place.sentBeside()
+		if place.prev != nil && !place.queue.Shared {
+			few = place.prev.sent == 0
 		}
 	}
 	switch {
