@@ -41,11 +41,9 @@ const (
 	eagerMoves = 16
 )
 
-// ErrDuplicate is the error of a cell on a server that was already asked at another address.
-var ErrDuplicate = errors.New("the lock was acquired here a moment ago: is this the same server as another node?")
-
-// ErrForeign is the error of a cell where a copy of the attempt has the lock under the same owner.
-var ErrForeign = errors.New("the lock was acquired here under the same owner before: is a proxy sending commands twice, or was this process restored twice from one image?")
+// ErrDuplicate is the error of a cell on a server that was already asked at another address, and
+// ErrForeign that of a cell where a copy of the attempt has the lock under the same owner.
+var ErrDuplicate, ErrForeign = errors.New("duplicate"), errors.New("foreign")
 
 // abandonAttempt ends a failed attempt. Its grants are yielded, and the waiter is queued again with
 // its ticket: after a split vote the lowest ticket is first at every node. The next attempt waits

@@ -128,15 +128,17 @@ func (c *call) silentErrors() (failed []*quorumlock.NodeError) {
 // nodeErrors returns the last error of each cell.
 func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
-		d := &c.machine.Cells[i]
+		d, cell := &c.machine.Cells[i], &c.lock.cells[i]
 		switch {
-		case errors.Is(d.Err, core.ErrDuplicate), errors.Is(d.Err, core.ErrForeign):
-			failed = append(failed, nodeError(c.lock.cells[i].Node, fmt.Errorf("%q: %w", c.lock.cells[i].Name, d.Err)))
+		case errors.Is(d.Err, core.ErrDuplicate):
+			failed = append(failed, nodeError(cell.Node, fmt.Errorf("%q: the lock was acquired here a moment ago: is this the same server as another node?", cell.Name)))
+		case errors.Is(d.Err, core.ErrForeign):
+			failed = append(failed, nodeError(cell.Node, fmt.Errorf("%q: the lock was acquired here under the same owner before: is a proxy sending commands twice, or was this process restored twice from one image?", cell.Name)))
 		case errors.Is(d.Err, wire.ErrRecalled):
 		case d.Err != nil:
-			failed = append(failed, nodeError(c.lock.cells[i].Node, d.Err))
+			failed = append(failed, nodeError(cell.Node, d.Err))
 		case d.Refused && d.Refusal.Ended && c.place == nil:
-			failed = append(failed, nodeError(c.lock.cells[i].Node, errors.New("the release of this client's last hold has not arrived yet")))
+			failed = append(failed, nodeError(cell.Node, errors.New("the release of this client's last hold has not arrived yet")))
 		}
 	}
 	return c.eachOnce(failed)
