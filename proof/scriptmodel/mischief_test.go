@@ -20,7 +20,7 @@ func (g *generator) mischief() command {
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}
-	what := g.IntN(23)
+	what := g.IntN(24)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -73,6 +73,8 @@ func (g *generator) mischief() command {
 		return g.twins()
 	case 18:
 		return g.leftFree()
+	case 23:
+		return g.overtaken()
 	case 19: // threads that wait for a fair lock of Redisson's
 		key, v.Items = wire.FairQueueKey(g.name), []string{"8743c9c0-0795-4907-87fd-6c719a6b4586:41", "8743c9c0-0795-4907-87fd-6c719a6b4586:42"}[g.IntN(2):]
 		g.follow = func() wire.Call { return wire.Release(g.name, g.owner(), 1) }
@@ -320,6 +322,28 @@ func (g *generator) twins() command {
 	return command{does: fmt.Sprintf("%q is shared by %+v, and %q waits with %q", name, lock, waiter, stored), do: func(s side) {
 		s.put(name, lock)
 		s.put(wire.TokenKey(name), scriptmodel.Value{Text: "7"})
+		s.put(wire.QueueKey(name), queue)
+		s.put(wire.EntriesKey(name), entries)
+	}}
+}
+
+// overtaken is a lock that a reader has, with a queue of a writer and a caller behind it. The next
+// call is a refresh of the writer, whose ticket may be higher now.
+func (g *generator) overtaken() command {
+	name, ms := g.name, int64(g.now/1000)
+	expires := ms + 5000
+	g.follow = func() wire.Call {
+		g.name = name
+		e := g.entry()
+		e.Waiter, e.Ticket, e.Unsure = "c2:1", int64(epoch)+g.Int64N(3), g.chance(0.1)
+		return wire.AcquireInTurn(name, wire.OwnerOf("c2:1", 2), g.ttl(), g.hint(), e)
+	}
+	lock := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c9:1.0", Value: fmt.Sprintf("%013d", expires)}, {Name: "mode", Value: "shared"}}, Expires: expires}
+	queue := scriptmodel.Value{Members: []scriptmodel.Member{{Name: "c2:1", Score: float64(epoch)}, {Name: "c2:2", Score: float64(epoch) + 1}}, Expires: expires}
+	second := fmt.Sprintf("%d %s", ms+pick[int64](g, 999, 1000, 1001, 5000), pick(g, "1", "1s", "1s", "1s0-2"))
+	entries := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c2:1", Value: fmt.Sprintf("%d 1", expires)}, {Name: "c2:2", Value: second}}, Expires: expires}
+	return command{does: fmt.Sprintf("%q is shared by %+v, with the queue %+v and the entries %+v", name, lock, queue, entries), do: func(s side) {
+		s.put(name, lock)
 		s.put(wire.QueueKey(name), queue)
 		s.put(wire.EntriesKey(name), entries)
 	}}
