@@ -91,6 +91,18 @@ func TestLooksCountEachIDOnceAndLoseNone(t *testing.T) {
 			found              int // 1 + the largest size seen
 			ids, looks, rounds int
 		)
+		if g.IntN(8) == 0 { // lost calls have left ids, each at some nodes
+			terms.N = 20 + g.IntN(80)
+			for id := range g.IntN(terms.N + 20) {
+				begun[fmt.Sprint("old-", id)] = true
+				for i := range nodes {
+					if n := &nodes[i]; g.IntN(2) == 0 && !n.open {
+						n.server, n.ids = fmt.Sprint("old.", i), append(n.ids, fmt.Sprint("old-", id))
+						n.open = len(n.ids) == terms.N
+					}
+				}
+			}
+		}
 		lossy := g.IntN(2) * g.IntN(len(nodes)) // number of nodes that lose calls and replies
 		send := func(k *looker) {
 			rounds++
@@ -237,6 +249,13 @@ func TestALookNoticesForgottenIDs(t *testing.T) {
 				t.Error("a Done adds to a latch that is gone")
 			}
 		}
+	}
+	nodes = fresh()
+	for i, n := range nodes {
+		n.server, n.ids = fmt.Sprint("s4.", i), []string{fmt.Sprint("a", i), fmt.Sprint("longer", i)}
+	}
+	if size, err := play(NewLook(&terms, wire.MakeLatch, []string{"c"}, 9, "s5"), nodes, []int{0, 1, 2}); !errors.Is(err, quorumlock.ErrLatchForgotten) {
+		t.Errorf("after different losses: %d, %v", size, err) // eight were there, and seven are
 	}
 	// Two addresses of one server count once.
 	nodes = fresh()
