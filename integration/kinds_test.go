@@ -14,11 +14,11 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// The kinds of locks that meet the faults, besides the mutex.
+// The kinds of locks to test under faults, besides the mutex; kinds is their number.
 const (
 	readers = iota
 	slots
-	openings
+	latchKind
 	kinds
 )
 
@@ -30,9 +30,10 @@ type users interface {
 	check(servers []*server)
 }
 
-// underFaults runs workers, each with a client of its own, before, during and after a fault of a
-// node, for each fault. In a plain run, each fault meets one of the kinds of locks. The workers must
-// be served so many times before and during it, and half as many times afterwards.
+// underFaults runs workers, each with a client of its own, before, during and after each fault of a
+// single node. Unless QUORUMLOCK_THOROUGH is 1, only one kind of lock is tested under each fault.
+// The workers must be served so many times before and during the fault, and half as many times
+// after it.
 func underFaults(t *testing.T, kind, times int, begin func(t *testing.T) users, opts ...quorumlock.Option) {
 	f := startFleet(t, fleetSize)
 	for i, fault := range faults {

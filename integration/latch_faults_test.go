@@ -53,7 +53,7 @@ type latchHistory struct {
 // Latches on real servers that fail: an id counts once, and an open latch stays open for all.
 func TestLatchesAreLinearizableUnderFaults(t *testing.T) {
 	needServers(t)
-	underFaults(t, openings, 4, func(t *testing.T) users { return &latches{t: t, began: time.Now()} })
+	underFaults(t, latchKind, 4, func(t *testing.T) users { return &latches{t: t, began: time.Now()} })
 }
 
 // latches has the workers' calls on one latch after the other.

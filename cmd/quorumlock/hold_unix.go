@@ -155,20 +155,20 @@ func (h *holder) start() (<-chan report, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It may be longer than the pipe's buffer, and the watchdog may be stopped.
+	// It may be longer than the pipe's buffer, and then waits for a watchdog that is stopped.
 	_ = h.orders.SetWriteDeadline(time.Now().Add(time.Minute))
 	_, err = h.orders.Write(append(first, '\n'))
 	_ = h.orders.SetWriteDeadline(time.Time{})
 	return reports, err
 }
 
-// order sends an order to the watchdog, without waiting: a full pipe, of a watchdog that has been
-// stopped for long, loses it. A line within a pipe's atomic write is written as a whole or not at
-// all. A deadline instead would lose an order whenever this process was slow.
+// order sends an order to the watchdog without waiting. It is lost only if the pipe is full,
+// because the watchdog was stopped for a long time. A line of at most PIPE_BUF bytes is written as
+// a whole or not at all. A write deadline would lose orders whenever this process is slow.
 func (h *holder) order(o order) {
 	line, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // it has only numbers
+		panic(err) // never: these orders have numbers and a bool
 	}
 	if pipe, err := h.orders.SyscallConn(); err == nil {
 		_ = pipe.Write(func(fd uintptr) bool {

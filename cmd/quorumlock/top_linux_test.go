@@ -184,7 +184,7 @@ func TestRunAtATerminalThatIsClosed(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			ready, count, script := filepath.Join(dir, "ready"), filepath.Join(dir, "count"), filepath.Join(dir, "script")
-			// It starts no process while it waits, and has a long lease: the machine may be busy.
+			// The machine may be busy: the script starts no process while it waits, and the lease is long.
 			err := os.WriteFile(script, []byte("cd "+dir+"; mkfifo wait; exec 9<>wait; n=0; trap 'n=$((n+1))' HUP; touch ready\n"+
 				"until [ $n -gt 0 ]; do read -t 0.02 -u 9; done; for i in {1..50}; do read -t 0.02 -u 9; done; echo $n >new; mv new count"), 0o600)
 			if err != nil {

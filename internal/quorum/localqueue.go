@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
-// localQueue is the local queue of one lock; guarded by Client.mu, as its places are.
+// localQueue is the local queue of one lock; guarded by Client.mu, as are its places.
 type localQueue struct {
 	engine.LocalQueue[chan struct{}]
 	lock *Lock
@@ -20,9 +20,9 @@ type place struct {
 	queue *localQueue
 }
 
-// enqueue waits until the caller is admitted from the local queue of l. The caller must end the
-// place. Without a place and an error, the owner of l has acquired the lock meanwhile: its callers
-// enter that hold together, past the callers that wait for the end of the hold.
+// enqueue waits until the caller is admitted from the local queue of l. The caller must
+// call leaveLocalQueue. If both results are nil, the owner of l has acquired the lock meanwhile:
+// its callers enter that hold together, past the callers that wait for the end of the hold.
 func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*place, error) {
 	t := &place{}
 	t.Caller = make(chan struct{})
@@ -49,7 +49,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*place, error)
 		select {
 		case <-t.Caller:
 			return t, nil
-		case <-entered: // for any lock; the place stays unless the owner has l
+		case <-entered: // for any lock; the caller stays queued unless the owner has l
 			has, entered = c.enters(l)
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -57,12 +57,12 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*place, error)
 			err = quorumlock.ErrClosed
 		}
 	}
-	c.leavePlace(t)
+	c.leaveLocalQueue(t)
 	return nil, err
 }
 
-// leavePlace removes a place from its queue, admitted or not, and admits the next.
-func (c *Client) leavePlace(t *place) {
+// leaveLocalQueue removes a caller, admitted or not, and admits the next.
+func (c *Client) leaveLocalQueue(t *place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := t.queue

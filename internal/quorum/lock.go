@@ -232,14 +232,14 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 			return nil, errs.Join(err, l.heldHere())
 		}
 		if p != nil && !l.mayAsk(waiting) {
-			l.client.leavePlace(p)
+			l.client.leaveLocalQueue(p)
 			p = nil
 			if err := l.sitOut(waiting); err != nil {
 				return nil, err
 			}
 		}
 	}
-	defer l.client.leavePlace(p)
+	defer l.client.leaveLocalQueue(p)
 	for {
 		var entered <-chan struct{}
 		if l.set.Owner != "" { // another call may acquire for the same owner meanwhile

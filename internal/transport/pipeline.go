@@ -146,7 +146,7 @@ func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 	return stay
 }
 
-// readReplies reads the replies on a connection until its end, and returns the reason for the end.
+// readReplies reads the replies on a connection until the connection ends, and returns the cause.
 func (l *lane) readReplies(k *connection) error {
 	for {
 		kind, err := k.replies.peek()

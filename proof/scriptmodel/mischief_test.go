@@ -74,7 +74,7 @@ func (g *generator) mischief() command {
 	case 18:
 		return g.leftFree()
 	case 23:
-		return g.overtaken()
+		return g.refreshBehind()
 	case 19: // threads that wait for a fair lock of Redisson's
 		key, v.Items = wire.FairQueueKey(g.name), []string{"8743c9c0-0795-4907-87fd-6c719a6b4586:41", "8743c9c0-0795-4907-87fd-6c719a6b4586:42"}[g.IntN(2):]
 		g.follow = func() wire.Call { return wire.Release(g.name, g.owner(), 1) }
@@ -327,9 +327,9 @@ func (g *generator) twins() command {
 	}}
 }
 
-// overtaken is a lock that a reader has, with a queue of a writer and a caller behind it. The next
-// call is a refresh of the writer, whose ticket may be higher now.
-func (g *generator) overtaken() command {
+// refreshBehind is a lock that a reader holds. A writer is first in its queue, and a reader or writer
+// second. The next call refreshes the writer, whose higher ticket may put it behind the second.
+func (g *generator) refreshBehind() command {
 	name, ms := g.name, int64(g.now/1000)
 	expires := ms + 5000
 	g.follow = func() wire.Call {

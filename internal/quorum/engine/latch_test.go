@@ -91,7 +91,7 @@ func TestLooksCountEachIDOnceAndLoseNone(t *testing.T) {
 			found              int // 1 + the largest size seen
 			ids, looks, rounds int
 		)
-		if g.IntN(8) == 0 { // lost calls have left ids, each at some nodes
+		if g.IntN(8) == 0 { // lost calls have left their ids at random nodes
 			terms.N = 20 + g.IntN(80)
 			for id := range g.IntN(terms.N + 20) {
 				begun[fmt.Sprint("old-", id)] = true
@@ -255,7 +255,7 @@ func TestALookNoticesForgottenIDs(t *testing.T) {
 		n.server, n.ids = fmt.Sprint("s4.", i), []string{fmt.Sprint("a", i), fmt.Sprint("longer", i)}
 	}
 	if size, err := play(NewLook(&terms, wire.MakeLatch, []string{"c"}, 9, "s5"), nodes, []int{0, 1, 2}); !errors.Is(err, quorumlock.ErrLatchForgotten) {
-		t.Errorf("after different losses: %d, %v", size, err) // eight were there, and seven are
+		t.Errorf("after each node lost other ids: %d, %v", size, err) // of 8 ids, 6 are left
 	}
 	// Two addresses of one server count once.
 	nodes = fresh()

@@ -94,7 +94,7 @@ func (q *LocalQueue[T]) Admit() *Place[T] {
 func (t *Place[T]) Admitted() bool { return t.admitted }
 
 // Callers returns the number of calls that a place stands for at the nodes. The last admitted place
-// stands for all behind it.
+// also stands for all behind it.
 func (t *Place[T]) Callers() int {
 	if t.next != nil && t.next.admitted {
 		return 1

@@ -21,7 +21,7 @@ func TestTheLastAdmittedCallerStandsForThoseBehind(t *testing.T) {
 				want = len(all) - i
 			}
 			if got := tn.Callers(); tn.Admitted() && got != want {
-				t.Errorf("turn %d of %d stands for %d callers, want %d", i, len(all), got, want)
+				t.Errorf("place %d of %d stands for %d callers, want %d", i, len(all), got, want)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ func TestANodeIsUpAfterASecondWithoutAFailure(t *testing.T) {
 	const s = time.Second
 	var h Health
 	if h.Answers() || h.Trip(7) != 7 {
-		t.Error("a node that was never asked")
+		t.Error("a node that was never asked answers, or has a round trip")
 	}
 	for i, tt := range []struct {
 		at            time.Duration
@@ -32,7 +32,7 @@ func TestANodeIsUpAfterASecondWithoutAFailure(t *testing.T) {
 	}
 }
 
-// The shortest round trip counts for one or two minutes.
+// The shortest round trip counts for at least a minute.
 func TestTheNearestMajorityOfTheNodes(t *testing.T) {
 	node := func(trips ...time.Duration) *Health {
 		h := new(Health)
@@ -51,7 +51,7 @@ func TestTheNearestMajorityOfTheNodes(t *testing.T) {
 		{[]*Health{node(32), node(16), node(8)}, 16, 16},
 		{[]*Health{node(16, 8)}, 14, 8},
 		{[]*Health{node(8, 16)}, 10, 8},
-		{[]*Health{node(8, 16, 16)}, 11, 8}, // the 8 are of the minute before
+		{[]*Health{node(8, 16, 16)}, 11, 8}, // 8 is from the period before
 		{[]*Health{quick}, quick.trip, 16},
 	} {
 		if trip, best := Nearest(tt.nodes); trip != tt.trip || best != tt.best {
@@ -66,23 +66,23 @@ func TestEndedCallsAreRememberedForAWhile(t *testing.T) {
 		e.Add(number)
 	}
 	if e.Has(2) || !e.Has(3) || !e.Has(maxEnded+2) || e.Has(maxEnded+3) {
-		t.Error("the last ones are remembered, and no others")
+		t.Error("want exactly the last maxEnded calls")
 	}
 	for number := range uint64(1000) {
 		at := time.Duration(number)
 		e.Keep(number, at+10, at)
 		if !e.Keeps(number, at+9) || e.Keeps(number, at+10) || e.Keeps(number+1, 0) {
-			t.Fatalf("call %d is kept until its time", number)
+			t.Fatalf("call %d is not kept until exactly its time", number)
 		}
 	}
 	if len(e.kept) > 100 {
-		t.Errorf("%d calls are kept, of which 10 are not over", len(e.kept))
+		t.Errorf("%d calls are kept, but only 10 are still valid", len(e.kept))
 	}
-	for number := range uint64(1000) { // none of them ends
+	for number := range uint64(1000) { // none of them expires
 		e.Keep(number, time.Hour, 2000)
 	}
 	if e.sweepAt < 500 {
-		t.Errorf("1000 calls are looked at whenever there are %d", e.sweepAt)
+		t.Errorf("with 1000 live calls, the next sweep is at %d", e.sweepAt)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestTicketsBesideOthers(t *testing.T) {
 		return Known{Clocks: clocks, Nodes: 3, Correction: ms * time.Millisecond}
 	}
 	for i, tt := range []struct {
-		first, own, last int64 // the tickets that the nodes have; 0 for none
+		first, own, last int64 // the tickets that the nodes have, 0 if none; without the first, no caller is before
 		shared           bool
 		attempt          int32
 		known            Known
@@ -130,7 +130,7 @@ func TestTicketsBesideOthers(t *testing.T) {
 	}
 }
 
-// All callers that share a lock go to the nodes at once.
+// A caller that shares a lock is admitted immediately.
 func TestSharersAreAdmittedAtOnce(t *testing.T) {
 	var q LocalQueue[int]
 	q.Shared = true
