@@ -13,7 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -233,7 +232,7 @@ func TestProclaim(t *testing.T) {
 		_, nodes := locktest.Paths(t, servers)
 		for i, n := range nodes {
 			late := wire.Proclaim("job", term.Owner(), time.Minute, term.Token(), 1, "earlier").At(i)
-			if p, err := transport.Of(n).Send(t.Context(), late)[0].Proclaimed(); err != nil || p == wire.Proclaimed {
+			if p, err := locktest.Send(t.Context(), n, late)[0].Proclaimed(); err != nil || p == wire.Proclaimed {
 				t.Errorf("%d, %v, want it refused", p, err)
 			}
 		}

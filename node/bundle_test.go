@@ -88,7 +88,7 @@ func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
 			return strings.Replace(answer(args), tt.old, tt.new, 1)
 		}
 		n := dial(t, "redis://h", node.WithDialer(b.dial))
-		for _, r := range transport.Of(n).Send(t.Context(), acquires(3)...) {
+		for _, r := range locktest.Send(t.Context(), n, acquires(3)...) {
 			if r.Err != nil {
 				t.Errorf("%+v: %v", tt, r.Err)
 			}
@@ -118,7 +118,7 @@ func TestTheLastCallsAreABundle(t *testing.T) {
 			want = append(slices.Clone(want[:tt.alone]), fmt.Sprint(bundle))
 		}
 		n := dial(t, "redis://h", node.WithDialer(b.dial))
-		transport.Of(n).Send(t.Context(), calls...)
+		locktest.Send(t.Context(), n, calls...)
 		if got := b.sent(); got != strings.Join(want, " ")+tt.resent {
 			t.Errorf("%+v: sent %s", tt, got)
 		}
@@ -157,7 +157,7 @@ func TestRepliesToABundle(t *testing.T) {
 		locktest.Run(t, name, func(t *testing.T) {
 			b := newBundles(7, tt.replies...)
 			n := dial(t, "redis://h", node.WithDialer(b.dial))
-			for i, r := range transport.Of(n).Send(t.Context(), acquires(3)...) {
+			for i, r := range locktest.Send(t.Context(), n, acquires(3)...) {
 				if want := tt.errs[i]; (r.Err != nil) != (want != "") || r.Err != nil && !strings.Contains(r.Err.Error(), want) {
 					t.Errorf("reply %d: error %v, want %q", i, r.Err, want)
 				}
@@ -167,7 +167,7 @@ func TestRepliesToABundle(t *testing.T) {
 			b.replies = nil
 			b.mu.Unlock()
 			sent := b.sent()
-			transport.Of(n).Send(t.Context(), acquires(3)...)
+			locktest.Send(t.Context(), n, acquires(3)...)
 			if next := b.sent(); sent != tt.sent || next != tt.next || (b.used > 1) != tt.ends {
 				t.Errorf("sent %s, and then %s, over %d connections, want %s and %s", sent, next, b.used, tt.sent, tt.next)
 			}
@@ -255,9 +255,9 @@ func TestABundleEqualsSingleCalls(t *testing.T) {
 			wire.Acquire("{b}", first, ttl, 1, 1000).Guarded(time.Nanosecond), wire.Acquire("c", first, ttl, 1, 1000).Shared().Among(0, 1),
 			wire.Acquire("d", first, ttl, 1, 1000).Shared().Guarded(time.Hour), wire.Release("a", first, 1), wire.ReleaseAndLeave("{b}", first, "c~1:7", true),
 		}
-		together := transport.Of(nodes[0]).Send(t.Context(), calls...)
+		together := locktest.Send(t.Context(), nodes[0], calls...)
 		for i, c := range calls {
-			alone := transport.Of(nodes[1]).Send(t.Context(), c)[0]
+			alone := locktest.Send(t.Context(), nodes[1], c)[0]
 			if got, want := result(together[i]), result(alone); got != want {
 				t.Errorf("call %d, %s: %s in a bundle, %s alone", i, c.Script.Name, got, want)
 			}
@@ -269,7 +269,7 @@ func TestABundleEqualsSingleCalls(t *testing.T) {
 			t.Errorf("%d bundles and %d scripts ran", ran, servers[0].Ran())
 		}
 		// Lua's own errors, and all errors before Redis 7, have this prefix.
-		r := transport.Of(nodes[0]).Send(t.Context(), wire.NewCall(wire.Bundle, []string{"e", "q", "w", "token"}, "a44", alice, 1000, "no hint", "try"))[0]
+		r := locktest.Send(t.Context(), nodes[0], wire.NewCall(wire.Bundle, []string{"e", "q", "w", "token"}, "a44", alice, 1000, "no hint", "try"))[0]
 		if one, _ := r.Value.([]any); len(one) != 1 || !strings.Contains(fmt.Sprintf("%T %v", one[0], one[0]), "serverError ERR Error running script (in a bundle): ") {
 			t.Errorf("an error in Lua: %v, %v", r.Value, r.Err)
 		}

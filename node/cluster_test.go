@@ -12,7 +12,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
 // The client uses a promoted replica of a cluster within two seconds. go-redis alone reloads its
@@ -32,18 +31,18 @@ func TestAClusterCountsAgainAfterAFailover(t *testing.T) {
 					ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 						return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addrs[master.Load()]}}}}, nil
 					}}))
-				if r := transport.Of(n).Send(t.Context(), count("a"))[0]; r.Err != nil {
+				if r := locktest.Send(t.Context(), n, count("a"))[0]; r.Err != nil {
 					t.Fatal(r.Err)
 				}
 				fail(servers[0])
 				for began := time.Now(); time.Since(began) < 4*time.Second; settle(100 * time.Millisecond) {
-					if r := transport.Of(n).Send(t.Context(), count("a"))[0]; r.Err == nil {
+					if r := locktest.Send(t.Context(), n, count("a"))[0]; r.Err == nil {
 						t.Fatal("a server that has failed has answered")
 					}
 				}
 				master.Store(1)
 				failedOver := time.Now()
-				for transport.Of(n).Send(t.Context(), count("a"))[0].Err != nil {
+				for locktest.Send(t.Context(), n, count("a"))[0].Err != nil {
 					settle(100 * time.Millisecond)
 				}
 				if took := time.Since(failedOver); took > 2*time.Second {

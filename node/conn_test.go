@@ -10,7 +10,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -46,7 +45,7 @@ func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 				lease := locktest.Lock(t, n.Mutex("x"))
 				use = func(t *testing.T, _ *node.Node) error { return lease.Unlock(t.Context()) }
 			}
-			transport.Of(n).Send(t.Context(), count("y")) // it connects
+			locktest.Send(t.Context(), n, count("y")) // it connects
 			servers[0].Restart(true)
 			settle(1500 * time.Millisecond)
 			if err := use(t, n); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -206,7 +207,7 @@ func keepsNoLongPipeline(t *testing.T, n *node.Node) {
 		for i := range many {
 			many[i] = wire.Release(name, "a:1", 1)
 		}
-		for _, r := range transport.Of(n).Send(t.Context(), many...) {
+		for _, r := range locktest.Send(t.Context(), n, many...) {
 			if r.Err != nil {
 				t.Fatal(r.Err)
 			}

@@ -124,7 +124,7 @@ func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
 func TestCallsOverLanes(t *testing.T) {
 	own := func(t *testing.T, s *embedded.Server) *node.Node {
 		n := over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, ContextTimeoutEnabled: true}))
-		transport.Of(n).Send(t.Context(), count("warm"))
+		locktest.Send(t.Context(), n, count("warm"))
 		return n
 	}
 	entry := wire.Entry{Waiter: "c:1", Ticket: 77, TTL: time.Second, Callers: 1}
@@ -259,9 +259,9 @@ func TestServerThatDoesNotReplyToInfoIsAskedForLocks(t *testing.T) {
 			})
 			n := dial(t, "redis://h", node.WithDialer(f.dial))
 			for range 2 {
-				transport.Of(n).Send(t.Context(), count("a")) // no answer in time
+				locktest.Send(t.Context(), n, count("a")) // no answer in time
 			}
-			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err != nil {
+			if err := locktest.Send(t.Context(), n, count("a"))[0].Err; err != nil {
 				t.Errorf("the third call: %v", err)
 			}
 		})
@@ -288,14 +288,14 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 				return "-READONLY x\r\n"
 			})
 			n := over(t, redis.NewClient(&redis.Options{Addr: "h:1", Dialer: f.dial, Protocol: 2, MaxRetries: -1}))
-			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
+			if err := locktest.Send(t.Context(), n, count("a"))[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
 				t.Errorf("the replica: %v", err)
 			}
 			promoted.Store(true)
 			f.mu.Lock()
 			before := f.used
 			f.mu.Unlock()
-			if err := transport.Of(n).Send(t.Context(), count("a"))[0].Err; err != nil {
+			if err := locktest.Send(t.Context(), n, count("a"))[0].Err; err != nil {
 				t.Error(err)
 			}
 			f.mu.Lock()
@@ -319,7 +319,7 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, calls := range map[string][]wire.Call{"before it": {writes, count("a")}, "behind it": {count("a"), writes}} {
-			for i, r := range transport.Of(n).Send(t.Context(), calls...) {
+			for i, r := range locktest.Send(t.Context(), n, calls...) {
 				if r.Err == nil || notSent(r.Err) != (calls[i].Script != writes.Script) {
 					t.Errorf("READONLY %s: reply %d: %v", name, i, r.Err)
 				}

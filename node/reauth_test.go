@@ -61,7 +61,7 @@ func TestDistantExpiriesAreNotRenewed(t *testing.T) {
 				asked.Add(1)
 				return node.Credentials{Expires: time.Now().Add(years * 365 * 24 * time.Hour)}, nil
 			}))
-			transport.Of(n).Send(t.Context(), count("x"))
+			locktest.Send(t.Context(), n, count("x"))
 			before := asked.Load()
 			settle(24 * time.Hour)
 			if now := asked.Load(); now != before {
@@ -109,7 +109,7 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 			n := dial(t, "redis://h", node.WithDialer(s.dial), node.WithCredentials(secret.get))
 			call := func() {
 				t.Helper()
-				if r := transport.Of(n).Send(t.Context(), acquires(1)...); r[0].Err != nil {
+				if r := locktest.Send(t.Context(), n, acquires(1)...); r[0].Err != nil {
 					t.Error(r[0].Err)
 				}
 			}
@@ -176,7 +176,7 @@ func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
 				c, err := s.DialContext(ctx, network, addr)
 				return authTap{c, tt.refuses, &seen}, err
 			}))
-			transport.Of(n).Send(t.Context(), count("x"))
+			locktest.Send(t.Context(), n, count("x"))
 			s.Delay(10 * time.Millisecond)
 			settle(renewal(n) - 100*time.Millisecond)
 			const calls = 300

@@ -10,7 +10,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -38,9 +37,9 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 // The error of an accepted connection is its own, even after earlier refusals of the server.
 func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		transport.Of(n).Send(t.Context(), count("a"))
+		locktest.Send(t.Context(), n, count("a"))
 		s.LoseReplies(1)
-		r := transport.Of(n).Send(t.Context(), count("a"))[0]
+		r := locktest.Send(t.Context(), n, count("a"))[0]
 		if r.Err == nil || !strings.HasSuffix(r.Err.Error(), ": EOF") || strings.Contains(r.Err.Error(), "TLS") {
 			t.Errorf("error %v", r.Err)
 		}

@@ -94,17 +94,17 @@ func lost(t *testing.T, replies []wire.Reply) {
 func TestWhatHasNoReplyIsNotSentAgain(t *testing.T) {
 	each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		for i := 1; i <= 3; i++ {
-			if r := transport.Of(n).Send(t.Context(), count("single"))[0]; r.Err != nil || r.Value != int64(2*i-1) {
+			if r := locktest.Send(t.Context(), n, count("single"))[0]; r.Err != nil || r.Value != int64(2*i-1) {
 				t.Fatalf("healthy: %v, %v", r.Value, r.Err)
 			}
 			s.LoseReplies(1)
-			lost(t, transport.Of(n).Send(t.Context(), count("single")))
+			lost(t, locktest.Send(t.Context(), n, count("single")))
 			if got, _ := s.Redis.Get("single"); got != fmt.Sprint(2*i) {
 				t.Errorf("after %d scripts it ran %s times", 2*i, got)
 			}
 		}
 		s.LoseReplies(1)
-		lost(t, transport.Of(n).Send(t.Context(), count("{s}a"), count("{s}b"), count("{s}c")))
+		lost(t, locktest.Send(t.Context(), n, count("{s}a"), count("{s}b"), count("{s}c")))
 		// The first one ran before its reply was lost; later ones may have been cut off.
 		for i, key := range []string{"{s}a", "{s}b", "{s}c"} {
 			if got, _ := s.Redis.Get(key); got != "1" && (i == 0 || got != "") {
@@ -117,7 +117,7 @@ func TestWhatHasNoReplyIsNotSentAgain(t *testing.T) {
 func TestScriptsAnUnknowingNodeIsSentTheSource(t *testing.T) {
 	each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		for i := 1; i <= 3; i++ {
-			for j, r := range transport.Of(n).Send(t.Context(), count("a"), wire.Inspect("x", 100), count("b")) {
+			for j, r := range locktest.Send(t.Context(), n, count("a"), wire.Inspect("x", 100), count("b")) {
 				if r.Err != nil || j != 1 && r.Value != int64(i) {
 					t.Errorf("round %d, reply %d: %v, %v: it did not run exactly once", i, j, r.Value, r.Err)
 				}
@@ -130,7 +130,7 @@ func TestScriptsAnUnknowingNodeIsSentTheSource(t *testing.T) {
 func TestRepliesComeInTheOrderOfTheCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		mustAcquire(t, n, alice, 1)
-		replies := transport.Of(n).Send(t.Context(),
+		replies := locktest.Send(t.Context(), n,
 			wire.Renew("x", alice, ttl), wire.Renew("x", bob, ttl), count("x"), wire.Renew("x", alice, ttl))
 		for i, want := range []any{int64(1), int64(0), nil, int64(1)} {
 			if got := replies[i].Value; got != want || (replies[i].Err != nil) != (want == nil) {
@@ -145,13 +145,13 @@ func TestSendReturnsAtItsDeadline(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
 				if connected {
-					transport.Of(n).Send(t.Context(), count("warm"))
+					locktest.Send(t.Context(), n, count("warm"))
 				}
 				s.Stall()
 				ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
 				defer cancel()
 				start := time.Now()
-				replies := transport.Of(n).Send(ctx, count("a"), count("b"))
+				replies := locktest.Send(ctx, n, count("a"), count("b"))
 				if took := time.Since(start); took != 70*time.Millisecond {
 					t.Errorf("it took %v, want 70ms", took)
 				}
@@ -178,7 +178,7 @@ func TestAConnectionThatTakesLongerThanACallIsMadeAllTheSame(t *testing.T) {
 			reached := false
 			for tries := 0; tries < 100 && !reached; tries++ {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-				reached = transport.Of(n).Send(ctx, count(key))[0].Err == nil
+				reached = locktest.Send(ctx, n, count(key))[0].Err == nil
 				cancel()
 			}
 			if !reached {

@@ -12,7 +12,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -47,7 +46,7 @@ func (h host) Restart(keepData bool) {
 
 // acquired sends an acquire behind the guard.
 func (h host) acquired(c wire.Call) (wire.Answer, error) {
-	return transport.Of(h.node).Send(h.Context(), c.Guarded(quarantine))[0].Acquired()
+	return locktest.Send(h.Context(), h.node, c.Guarded(quarantine))[0].Acquired()
 }
 
 func (h host) acquire() (wire.Answer, error) {
@@ -68,7 +67,7 @@ func (h host) isOut() {
 		if err != nil || !a.Granted || out < quarantine {
 			h.Fatalf("after %v: %+v, %v, want a quarantine of %v", out, a, err, quarantine)
 		}
-		transport.Of(h.node).Send(h.Context(), wire.Release("x", alice, 1))
+		locktest.Send(h.Context(), h.node, wire.Release("x", alice, 1))
 		return
 	}
 }
@@ -79,7 +78,7 @@ func (h host) isIn() {
 	if a, err := h.acquire(); err != nil || !a.Granted {
 		h.Fatalf("%+v, %v, want a grant", a, err)
 	}
-	transport.Of(h.node).Send(h.Context(), wire.Release("x", alice, 1))
+	locktest.Send(h.Context(), h.node, wire.Release("x", alice, 1))
 }
 
 func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
@@ -106,7 +105,7 @@ func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
 func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {
 	t.Parallel()
 	restarting(t, func(h host) {
-		transport.Of(h.node).Send(h.Context(), wire.Acquire("y", bob, ttl, 1, 100))
+		locktest.Send(h.Context(), h.node, wire.Acquire("y", bob, ttl, 1, 100))
 		if err := h.node.Client().ScriptLoad(h.Context(), wire.Acquire("x", alice, ttl, 1, 100).Guarded(quarantine).Script.Source).Err(); err != nil {
 			h.Fatal(err)
 		}

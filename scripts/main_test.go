@@ -12,7 +12,6 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -97,7 +96,7 @@ func (s *server) wait(d time.Duration) {
 
 func (s *server) send(c wire.Call) wire.Reply {
 	s.Helper()
-	return transport.Of(s.node).Send(s.Context(), c)[0]
+	return locktest.Send(s.Context(), s.node, c)[0]
 }
 
 // do sends a call that must not fail.

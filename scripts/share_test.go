@@ -7,7 +7,6 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -189,7 +188,7 @@ func BenchmarkAReaderBehindAWriter(b *testing.B) {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {
 			_, nodes := locktest.Nodes(b, 1)
 			send := func(c wire.Call) {
-				if r := transport.Of(nodes[0]).Send(b.Context(), c)[0]; r.Err != nil {
+				if r := locktest.Send(b.Context(), nodes[0], c)[0]; r.Err != nil {
 					b.Fatal(r.Err)
 				}
 			}

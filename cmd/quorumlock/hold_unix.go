@@ -165,17 +165,19 @@ func (h *holder) start() (<-chan report, error) {
 // order sends an order to the watchdog without waiting. It is lost only if the pipe is full,
 // because the watchdog was stopped for a long time. A line of at most PIPE_BUF bytes is written as
 // a whole or not at all. A write deadline would lose orders whenever this process is slow.
-func (h *holder) order(o order) {
+func (h *holder) order(o order) (sent bool) {
 	line, err := json.Marshal(o)
 	if err != nil {
 		panic(err) // never: these orders have numbers and a bool
 	}
 	if pipe, err := h.orders.SyscallConn(); err == nil {
 		_ = pipe.Write(func(fd uintptr) bool {
-			_, _ = syscall.Write(int(fd), append(line, '\n'))
+			_, err := syscall.Write(int(fd), append(line, '\n'))
+			sent = err == nil
 			return true
 		})
 	}
+	return sent
 }
 
 // renewed reports whether the end of the lease has moved, and records the new end.
@@ -237,8 +239,8 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 			h.lostAt = bootTime()
 			h.order(order{Lost: true})
 		case <-tick.C:
-			if h.renewed() {
-				h.order(order{Deadline: h.deadline})
+			if h.renewed() && !h.order(order{Deadline: h.deadline}) {
+				h.valid = time.Time{} // again at the next tick
 			}
 		}
 		if bootTime() >= h.killAt() {

@@ -73,14 +73,6 @@ func subscriptions(servers []*embedded.Server) []string {
 	return all
 }
 
-// NoGoroutines checks that within a second no goroutine of a lock is left.
-func NoGoroutines(t testing.TB) {
-	t.Helper()
-	if !within(time.Second, func() bool { return len(Goroutines()) == 0 }) {
-		t.Errorf("goroutines are left:\n%s", strings.Join(Goroutines(), "\n\n"))
-	}
-}
-
 // within reports whether ok becomes true within the limit. In a synctest bubble that takes no time.
 func within(limit time.Duration, ok func() bool) bool {
 	deadline := time.Now().Add(limit)

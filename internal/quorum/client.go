@@ -33,7 +33,7 @@
 //	hub.mu            of package transport, while a caller starts or stops listening, and while a
 //	                  hub passes on messages
 //	call.mu           during a step
-//	all others        those of Client, retryQueue, renewals, redisson, health, Latch, the hints of
+//	all others        those of Client, pendingReleases, renewals, redisson, health, Latch, the hints of
 //	                  a Lock, and the others of package transport
 //
 // No node is called while a mutex of the last two levels is held. subscriptions.mu and hub.mu may
@@ -72,6 +72,10 @@ type Node interface {
 	// If the calls release the first attempt of their waiter, and nothing of that waiter was sent,
 	// the node may drop attempt and release. It then answers both with [wire.ErrRecalled].
 	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, answer func(replies []wire.Reply))
+
+	// InOrder reports whether the calls of all waiters in one lane run in the order of Do, unless a
+	// connection breaks, or the node lacks a script.
+	InOrder() bool
 
 	// Listen calls heard with every message on the channel, and with "" when some may be missing.
 	Listen(channel string, heard func(message string)) (stop func())
@@ -129,7 +133,7 @@ type Client struct {
 	subscriptions subscriptions
 	redisson      redisson
 	renewals      renewals
-	retries       retryQueue
+	pending       pendingReleases
 	health        health
 }
 
@@ -294,7 +298,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return c.retries.wait(ctx)
+	return c.pending.wait(ctx)
 }
 
 // checkIdle closes gone and idle if their conditions hold. The caller holds mu.

@@ -14,19 +14,19 @@ import (
 // perPipeline is the number of pending releases in one request.
 const perPipeline = 500
 
-// retryQueue has a client's pending releases. The zero value has none.
-type retryQueue struct {
+// pendingReleases has a client's pending releases. The zero value has none.
+type pendingReleases struct {
 	unconfirmed atomic.Int64 // number at all nodes; read without mu, most often 0
 
 	mu     sync.Mutex
-	of     map[Node]*nodeRetries
+	of     map[Node]*nodePending
 	closed bool          // Close has dropped the releases; no more are added
 	done   chan struct{} // closed when Shutdown can return; nil if no Shutdown waits
 }
 
-// nodeRetries are the pending releases of one node, guarded by the mutex of their queue.
-type nodeRetries struct {
-	engine.Retries[pendingRelease]
+// nodePending are the pending releases of one node, guarded by the mutex of their queue.
+type nodePending struct {
+	engine.PendingReleases[pendingRelease]
 	timer *time.Timer // for the next try
 }
 
@@ -39,7 +39,7 @@ type pendingRelease struct {
 // addPending adds a pending release. twice: the node has to confirm it twice. confirmed: it has
 // done so once.
 func (c *Client) addPending(n Node, p pendingRelease, twice, confirmed bool) {
-	q := &c.retries
+	q := &c.pending
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -47,9 +47,9 @@ func (c *Client) addPending(n Node, p pendingRelease, twice, confirmed bool) {
 	}
 	r := q.of[n]
 	if r == nil {
-		r = &nodeRetries{}
+		r = &nodePending{}
 		if q.of == nil {
-			q.of = make(map[Node]*nodeRetries)
+			q.of = make(map[Node]*nodePending)
 		}
 		q.of[n] = r
 	}
@@ -58,14 +58,14 @@ func (c *Client) addPending(n Node, p pendingRelease, twice, confirmed bool) {
 }
 
 // change changes the releases of a node. The caller holds mu.
-func (q *retryQueue) change(r *nodeRetries, f func()) {
+func (q *pendingReleases) change(r *nodePending, f func()) {
 	before := r.Unconfirmed()
 	f()
 	q.unconfirmed.Add(int64(r.Unconfirmed() - before))
 }
 
 // scheduleRetry sets the timer for the next try. The caller holds mu.
-func (c *Client) scheduleRetry(n Node, r *nodeRetries) {
+func (c *Client) scheduleRetry(n Node, r *nodePending) {
 	now := c.time().Mono
 	at, set := r.Schedule(now)
 	switch {
@@ -83,7 +83,7 @@ func (c *Client) retry(n Node) {
 		return
 	}
 	defer c.End()
-	q := &c.retries
+	q := &c.pending
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.of[n]
@@ -101,7 +101,7 @@ func (c *Client) retry(n Node) {
 }
 
 // sendPending sends releases, and keeps those that fail or need one more confirmation.
-func (c *Client) sendPending(n Node, r *nodeRetries, due []engine.PendingRelease[pendingRelease]) {
+func (c *Client) sendPending(n Node, r *nodePending, due []engine.PendingRelease[pendingRelease]) {
 	outcomes := make([]engine.Outcome, 0, len(due))
 	for some := range slices.Chunk(due, perPipeline) {
 		calls := make([]wire.Call, len(some))
@@ -130,7 +130,7 @@ func (c *Client) sendPending(n Node, r *nodeRetries, due []engine.PendingRelease
 	}
 	outcomes = append(outcomes, make([]engine.Outcome, len(due)-len(outcomes))...)
 
-	q := &c.retries
+	q := &c.pending
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.change(r, func() { r.Done(due, outcomes, c.time().Mono) })
@@ -144,7 +144,7 @@ func (c *Client) sendPending(n Node, r *nodeRetries, due []engine.PendingRelease
 
 // retryNow sends the unconfirmed releases of a node at once, since it has just answered.
 func (c *Client) retryNow(n Node) {
-	q := &c.retries
+	q := &c.pending
 	if q.unconfirmed.Load() == 0 {
 		return
 	}
@@ -159,7 +159,7 @@ func (c *Client) retryNow(n Node) {
 
 // dropPending drops all pending releases; for Close.
 func (c *Client) dropPending() {
-	q := &c.retries
+	q := &c.pending
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
@@ -176,7 +176,7 @@ func (c *Client) dropPending() {
 }
 
 // wait returns when Shutdown has no release to wait for, or ctx is done.
-func (q *retryQueue) wait(ctx context.Context) error {
+func (q *pendingReleases) wait(ctx context.Context) error {
 	q.mu.Lock()
 	if q.done == nil {
 		q.done = make(chan struct{})
@@ -194,7 +194,7 @@ func (q *retryQueue) wait(ctx context.Context) error {
 
 // dropOverdue drops the releases for which Shutdown no longer waits, because the tries of dead
 // nodes would block Shutdown for ever. It reports whether any release is left. The caller holds mu.
-func (q *retryQueue) dropOverdue(n Node, r *nodeRetries, now time.Time) bool {
+func (q *pendingReleases) dropOverdue(n Node, r *nodePending, now time.Time) bool {
 	q.change(r, func() { r.Drop(func(p pendingRelease) bool { return !p.until.After(now) }) })
 	if !r.Empty() {
 		return true
@@ -205,7 +205,7 @@ func (q *retryQueue) dropOverdue(n Node, r *nodeRetries, now time.Time) bool {
 }
 
 // checkDone closes done if Shutdown has no release to wait for. The caller holds mu.
-func (q *retryQueue) checkDone() {
+func (q *pendingReleases) checkDone() {
 	if q.done == nil {
 		return
 	}

@@ -28,6 +28,10 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, cal
 	}
 }
 
+// InOrder implements quorum.Node. The client that New was given sends each call on a connection of
+// its own.
+func (n *Node) InOrder() bool { return n.lanes[0] != nil }
+
 // detached returns copies of calls that stay valid after Do has returned and answer was called.
 func detached(calls []wire.Call) []wire.Call {
 	own := make([]wire.Call, len(calls))
@@ -35,24 +39,6 @@ func detached(calls []wire.Call) []wire.Call {
 		own[i] = c.Detached()
 	}
 	return own
-}
-
-// Send is Do for a caller that waits for the replies, until ctx's deadline, or for the node's
-// timeout if there is none. Send does not have to notice a cancelled ctx.
-func (n *Node) Send(ctx context.Context, calls ...wire.Call) []wire.Reply {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(n.config.Timeout)
-	}
-	answered := make(chan []wire.Reply, 1)
-	n.Do(ctx, quorum.Foreground, deadline, calls, func(rs []wire.Reply) {
-		replies := make([]wire.Reply, len(rs))
-		for i, r := range rs {
-			replies[i] = r.Boxed()
-		}
-		answered <- replies
-	})
-	return <-answered
 }
 
 // unanswered returns replies to the calls, all with err.

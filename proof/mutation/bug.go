@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,10 +36,14 @@ type Proof struct {
 	Package string // from the root of the repository
 	Seeds   int    // of a simulation
 	Tests   string // of tests: a regular expression, as for go test -run
+
+	Invariants []string // of a simulation: one of them must be the first to fail; nil: any
 }
 
 // Seeds is the proof by a simulation within so many seeds.
-func Seeds(pkg string, seeds int) Proof { return Proof{Package: pkg, Seeds: seeds} }
+func Seeds(pkg string, seeds int, invariants ...string) Proof {
+	return Proof{Package: pkg, Seeds: seeds, Invariants: invariants}
+}
 
 // Tests is the proof by the tests of a package.
 func Tests(pkg, run string) Proof { return Proof{Package: pkg, Tests: run} }
@@ -78,11 +83,13 @@ func (p Proof) catch(t *testing.T, file, text string) string {
 	if p.Seeds > 0 {
 		f := run(t, bin, p.Package, 0, p.Seeds, 10*time.Minute)
 		t.Logf("%s: seed %d: %s: %s", p.Package, f.seed, f.by, f.text)
-		switch f.by {
-		case "":
+		switch {
+		case f.by == "":
 			t.Errorf("not caught by %d seeds of %s", p.Seeds, p.Package)
-		case "panic":
+		case f.by == "panic":
 			t.Errorf("%s panicked: %s", p.Package, f.text)
+		case p.Invariants != nil && !slices.Contains(p.Invariants, f.by):
+			t.Errorf("caught by %q, not by any of %q", f.by, p.Invariants)
 		}
 		return fmt.Sprintf("%s, seed %d", cmp.Or(f.by, "nothing"), f.seed)
 	}

@@ -11,9 +11,15 @@ import (
 	"github.com/quorumlock/quorumlock/proof/mutation"
 )
 
-// wire and core are the proofs by the simulations.
-func wire(seeds int) mutation.Proof { return mutation.Seeds("proof/simulation", seeds) }
-func core(seeds int) mutation.Proof { return mutation.Seeds("proof/coresim", seeds) }
+// wire and core are the proofs by the simulations. One of the invariants must fail first, any if
+// there are none.
+func wire(seeds int, invariants ...string) mutation.Proof {
+	return mutation.Seeds("proof/simulation", seeds, invariants...)
+}
+
+func core(seeds int, invariants ...string) mutation.Proof {
+	return mutation.Seeds("proof/coresim", seeds, invariants...)
+}
 
 func bug(name, in, old, instead string, by ...mutation.Proof) mutation.Bug {
 	return mutation.Bug{Name: name, In: in, Old: old, New: instead, By: by}
@@ -23,58 +29,58 @@ var tests = mutation.Tests
 
 var bugs = []mutation.Bug{
 	// Validity.
-	bug("no allowance for drift", ". Drift.Validity", "subtract(left, d.share(ttl))", "left", wire(2000), core(20000)),
-	bug("validity starts after the replies", "internal/core Machine.hold", "m.start = m.asked", "m.start = now", wire(400), core(4000)),
-	bug("a handoff's validity starts when the waiter hears of it", "internal/core Machine.hold", "m.ttl = m.cfg.HandTTL", "m.start, m.ttl = now, m.cfg.HandTTL", wire(400), core(4000)),
-	bug("a late renewal resurrects a lost hold", "internal/core Machine.checkDeadline", "m.Remaining(now) > 0", "m.Remaining(now) > -m.cfg.TTL", core(4000)),
-	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.suspended, m.renew)", "m.renew", wire(400), core(4000)),
-	bug("elapsed time comes from the wall clock alone", "internal/quorum Client.clocks", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000)),
+	bug("no allowance for drift", ". Drift.Validity", "subtract(left, d.share(ttl))", "left", wire(2000, "backed by a quorum"), core(20000, "backed by a quorum")),
+	bug("validity starts after the replies", "internal/core Machine.hold", "m.start = m.asked", "m.start = now", wire(400, "backed by a quorum"), core(4000, "backed by a quorum")),
+	bug("a handoff's validity starts when the waiter hears of it", "internal/core Machine.hold", "m.ttl = m.cfg.HandTTL", "m.start, m.ttl = now, m.cfg.HandTTL", wire(400, "backed by a quorum"), core(4000, "backed by a quorum")),
+	bug("a late renewal resurrects a lost hold", "internal/core Machine.checkDeadline", "m.Remaining(now) > 0", "m.Remaining(now) > -m.cfg.TTL", core(4000, "a machine does not spin")),
+	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.suspended, m.renew)", "m.renew", wire(400, "loss is told by the deadline"), core(4000, "loss is told by the deadline")),
+	bug("elapsed time comes from the wall clock alone", "internal/quorum Client.clocks", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000, "loss is told by the deadline")),
 
 	// Votes.
-	bug("one vote fewer than a majority", "redlock Client.mutex", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400)),
-	bug("one member of a MultiLock is enough", "internal/core Every", "newGroup(len(members), len(members), 1)", "newGroup(len(members), 1, 1)", wire(400), core(4000)),
-	bug("a restored key counts in the same renewal", "internal/core Machine.renewed", "vote := No", "vote := Yes", wire(400), core(4000)),
-	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.tallies().holds(saidYes)", "m.tallies().holds(maySayYes)", wire(800), core(20000)),
-	bug("the permits are counted at each node", "internal/core Machine.majoritySlot", "ok && slot != best", "ok && slot != best && best < 0", wire(2000)),
-	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400)),
+	bug("one vote fewer than a majority", "redlock Client.mutex", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400, "backed by a quorum")),
+	bug("one member of a MultiLock is enough", "internal/core Every", "newGroup(len(members), len(members), 1)", "newGroup(len(members), 1, 1)", wire(400, "backed by a quorum"), core(4000, "mutual exclusion")),
+	bug("a restored key counts in the same renewal", "internal/core Machine.renewed", "vote := No", "vote := Yes", wire(400, "backed by a quorum"), core(4000, "backed by a quorum")),
+	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.tallies().holds(saidYes)", "m.tallies().holds(maySayYes)", wire(800, "tokens rise"), core(20000, "tokens rise")),
+	bug("the permits are counted at each node", "internal/core Machine.majoritySlot", "ok && slot != best", "ok && slot != best && best < 0", wire(2000, "backed by a quorum")),
+	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400, "a quorum has what is done")),
 
 	// Releases.
-	bug("what is granted late is kept", "internal/core Machine.fail", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.unanswered > 0 && c.State != Foreign: do = ReleaseAndLeave", "case c.State == Granted: do = ReleaseAndLeave", wire(400), core(4000)),
-	bug("one confirmation of a release is enough", "internal/core Machine.Retry", "c.unsure", "false", core(8000)),
-	bug("a release that failed is not sent again", "internal/core Do.IsRelease", "d == Release", "false", core(8000)),
-	bug("a waiter's later attempt is recalled", "internal/wire Call.IsFirst", "strings.HasSuffix(c.args[0].text, \".1\")", "c.count > 0", wire(9000)),
+	bug("what is granted late is kept", "internal/core Machine.fail", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.unanswered > 0 && c.State != Foreign: do = ReleaseAndLeave", "case c.State == Granted: do = ReleaseAndLeave", wire(400, "nothing is left behind"), core(4000, "nothing is left behind")),
+	bug("one confirmation of a release is enough", "internal/core Machine.Retry", "c.unsure", "false", core(8000, "somebody acquires")),
+	bug("a release that failed is not sent again", "internal/core Do.IsRelease", "d == Release", "false", core(8000, "nothing is left behind")),
+	bug("a waiter's later attempt is recalled", "internal/wire Call.IsFirst", "strings.HasSuffix(c.args[0].text, \".1\")", "c.count > 0", wire(9000, "nothing is left behind")),
 	bug("an attempt for two locks is recalled by the release of one", "internal/transport lane.recall", "slices.EqualFunc(a.cmds, t.cmds, sameKey)", "slices.EqualFunc(a.cmds[:1], t.cmds[:1], sameKey)", tests("node", "TestAnUnsentAttempt")),
-	bug("Unlock of an inner lease releases the lock", "internal/quorum call.endLease", "len(c.hold.leases) == 0", "true", wire(400)),
-	bug("a release does not check the owner", "scripts/release.lua", "  if not held then\n    left = -1", "  if redis.call('del', KEYS[1]) == 0 then\n    left = -1", wire(400)),
+	bug("Unlock of an inner lease releases the lock", "internal/quorum call.endLease", "len(c.hold.leases) == 0", "true", wire(400, "loss is told by the deadline")),
+	bug("a release does not check the owner", "scripts/release.lua", "  if not held then\n    left = -1", "  if redis.call('del', KEYS[1]) == 0 then\n    left = -1", wire(400, "nobody else's hold is touched")),
 
 	// Detached holds.
-	bug("two processes have one owner for a hold", "internal/wire Caller.script", "return Attach(name, owner, c.Former, k.Token, cell, int(k.Of))", "return Renew(name, c.Former, t.TTL).At(cell)", core(4000)),
-	bug("an Attach needs no quorum", "internal/core Machine.countAttach", "t := m.tallies()", "c := *m.cfg; c.Tree = Majority(1, len(m.Cells)); m.cfg = &c; m.changed++; t := m.tallies()", wire(1500), core(4000)),
-	bug("an Attach that fails keeps what it has got", "internal/core Machine.undoAttach", "c.State == Granted || c.State == Unknown || c.unanswered > 0", "c == nil", core(8000)),
+	bug("two processes have one owner for a hold", "internal/wire Caller.script", "return Attach(name, owner, c.Former, k.Token, cell, int(k.Of))", "return Renew(name, c.Former, t.TTL).At(cell)", core(4000, "nothing fails while nothing is wrong")),
+	bug("an Attach needs no quorum", "internal/core Machine.countAttach", "t := m.tallies()", "c := *m.cfg; c.Tree = Majority(1, len(m.Cells)); m.cfg = &c; m.changed++; t := m.tallies()", wire(1500, "backed by a quorum"), core(4000, "backed by a quorum")),
+	bug("an Attach that fails keeps what it has got", "internal/core Machine.undoAttach", "c.State == Granted || c.State == Unknown || c.unanswered > 0", "c == nil", core(8000, "nothing is left behind")),
 
 	// Fencing tokens.
-	bug("the token does not rise", "scripts/acquire.lua", "token = math.max(last + 1, hint)", "token = math.max(last, hint)", wire(400)),
-	bug("a hint is believed, however wild", "scripts/acquire.lua", "math.abs(hint - now) > 3540000000 and", "false and", wire(2000)),
+	bug("the token does not rise", "scripts/acquire.lua", "token = math.max(last + 1, hint)", "token = math.max(last, hint)", wire(400, "tokens are unique")),
+	bug("a hint is believed, however wild", "scripts/acquire.lua", "math.abs(hint - now) > 3540000000 and", "false and", wire(2000, "tokens rise")),
 
 	// The queues.
-	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400)),
-	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200), core(4000)),
-	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000)),
-	bug("a handoff is believed without proof", "internal/quorum/engine Message.Event", "m.handoff.ProvenBy(secret)", "true", core(4000)),
+	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400, "in ticket order")),
+	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200, "nothing is left behind"), core(4000, "nothing fails while nothing is wrong")),
+	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000, "nothing is left behind")),
+	bug("a handoff is believed without proof", "internal/quorum/engine Message.Event", "m.handoff.ProvenBy(secret)", "true", core(4000, "backed by a quorum")),
 
 	// Servers and connections.
-	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000)),
-	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", wire(6000)),
-	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.lost", "lost, l.underWay = l.underWay, nil", "for _, f := range slices.Backward(l.underWay) { for _, t := range slices.Backward(f.requests) { if !t.answered { l.queue.pushFront(t) } } }; l.underWay = nil", wire(400)),
-	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400)),
+	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000, "mutual exclusion")),
+	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", wire(6000, "mutual exclusion")),
+	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.lost", "lost, l.underWay = l.underWay, nil", "for _, f := range slices.Backward(l.underWay) { for _, t := range slices.Backward(f.requests) { if !t.answered { l.queue.pushFront(t) } } }; l.underWay = nil", wire(400, "nothing takes effect twice")),
+	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400, "nothing is left behind")),
 
 	// Readers, slots, latches, Redisson, elections.
-	bug("a reader jumps a waiting writer", "scripts/share.lua", "  if blocked or not open then", "  if not open then", wire(400)),
-	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400)),
-	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", wire(2000)),
-	bug("one node less than a quorum agrees on a latch", "internal/quorum/engine Look.agreed", "same >= k.latch.Need", "same >= max(k.latch.Need-1, 1)", wire(8000)),
-	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", wire(400)),
-	bug("Redisson's hold counts for nothing", "scripts/holds.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", wire(2000)),
+	bug("a reader jumps a waiting writer", "scripts/share.lua", "  if blocked or not open then", "  if not open then", wire(400, "in ticket order")),
+	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400, "nobody else's hold is touched")),
+	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", wire(2000, "somebody acquires")),
+	bug("one node less than a quorum agrees on a latch", "internal/quorum/engine Look.agreed", "same >= k.latch.Need", "same >= max(k.latch.Need-1, 1)", wire(8000, "no latch is forgotten")),
+	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", wire(400, "a quorum has what is done")),
+	bug("Redisson's hold counts for nothing", "scripts/holds.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", wire(2000, "nobody else's hold is touched")),
 	bug("a member that Java has again counts as free", "internal/quorum/engine Redisson.Handed", "taken = append(taken, i)", "_ = i", tests("proof/redisson", "TestJavaAndGoShareAMultiLock/every_node")),
 	bug("a leader of a minority is sure", "election Election.best", "lasting >= need", "lasting >= need-1", tests("election", "TestAMinority")),
 }

@@ -247,7 +247,7 @@ func (n *node) take(m message) {
 func (n *node) run(m message) {
 	m.conn.coming--
 	for _, call := range m.each() {
-		if m.conn.closed || time.Since(n.world.watch.asked(call)) >= n.world.plan.NodeTimeout {
+		if m.conn.closed || time.Since(n.world.watch.asked(call)) >= n.world.plan.NodeTimeout || n.world.watch.overtaken(n, call) {
 			m.path.trouble() // later requests may have overtaken it
 			n.world.watch.active(call, func(a *activity) { a.late = n.world.plan.Slow > 0 })
 		}

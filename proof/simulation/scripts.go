@@ -32,15 +32,16 @@ type watch struct {
 
 // activity is the activity for an owner or a waiter.
 type activity struct {
-	proc    *process
-	first   time.Time
-	last    time.Time // when it was last sent, or run
-	pending map[*node]int
-	since   map[cell]promise // the node's last promise to the owner
-	late    bool             // a message was on its way for longer than a pending release waits
-	inUse   bool             // a lease has been returned and is not unlocked
-	granted bool             // a lease has been returned
-	dead    bool             // given up by a holder that was killed
+	proc     *process
+	first    time.Time
+	last     time.Time // when it was last sent, or run
+	pending  map[*node]int
+	since    map[cell]promise    // the node's last promise to the owner
+	released map[*node]time.Time // when the last release that ran there was sent
+	late     bool                // a message was on its way for longer than a pending release waits
+	inUse    bool                // a lease has been returned and is not unlocked
+	granted  bool                // a lease has been returned
+	dead     bool                // given up by a holder that was killed
 }
 
 // promise is a TTL that a node gave a lock.
@@ -105,7 +106,7 @@ func (t *watch) active(m message, change func(*activity)) {
 		}
 		a := x.all[x.who]
 		if a == nil {
-			a = &activity{proc: m.path.proc, first: time.Now(), pending: make(map[*node]int), since: make(map[cell]promise)}
+			a = &activity{proc: m.path.proc, first: time.Now(), pending: make(map[*node]int), since: make(map[cell]promise), released: make(map[*node]time.Time)}
 			x.all[x.who] = a
 		}
 		a.last = time.Now()
@@ -120,6 +121,19 @@ func (t *watch) asked(m message) time.Time {
 		return a.first
 	}
 	return m.at
+}
+
+// overtaken reports whether a later release of the same owner, on another connection, has run at the
+// node. A repetition of the release follows after a pause.
+func (t *watch) overtaken(n *node, m message) bool {
+	a := t.owners[m.owner]
+	if a == nil {
+		return false
+	}
+	if m.script == "release" {
+		a.released[n] = m.at
+	}
+	return m.at.Before(a.released[n])
 }
 
 // sent notes a request.

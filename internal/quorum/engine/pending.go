@@ -36,8 +36,8 @@ func Pending(m *core.Machine, k *core.Call, err error, down bool) (again core.Ca
 	return again, times > 1 || err == nil, times > 0
 }
 
-// Retries are the pending releases of one node. The zero value has none.
-type Retries[R any] struct {
+// PendingReleases are the pending releases of one node. The zero value has none.
+type PendingReleases[R any] struct {
 	unconfirmed []PendingRelease[R]
 	confirmed   []PendingRelease[R] // confirmed once, by again
 	next        time.Duration       // when the timer fires; 0 if it is not set
@@ -53,7 +53,7 @@ type PendingRelease[R any] struct {
 }
 
 // Add adds a pending release. confirmed: the node has confirmed it once. Call Schedule next.
-func (r *Retries[R]) Add(release R, twice, confirmed bool, now time.Duration) {
+func (r *PendingReleases[R]) Add(release R, twice, confirmed bool, now time.Duration) {
 	p := PendingRelease[R]{Release: release, Twice: twice}
 	switch {
 	case len(r.unconfirmed)+len(r.confirmed) >= maxPending:
@@ -66,7 +66,7 @@ func (r *Retries[R]) Add(release R, twice, confirmed bool, now time.Duration) {
 }
 
 // Schedule returns the time of the next try, and whether to set the timer to it.
-func (r *Retries[R]) Schedule(now time.Duration) (at time.Duration, set bool) {
+func (r *PendingReleases[R]) Schedule(now time.Duration) (at time.Duration, set bool) {
 	if r.busy || r.Empty() {
 		return 0, false
 	}
@@ -85,7 +85,7 @@ func (r *Retries[R]) Schedule(now time.Duration) (at time.Duration, set bool) {
 
 // Due begins a try, and returns its releases; none while a try is under way. After the try, call
 // Done.
-func (r *Retries[R]) Due(now time.Duration) (due []PendingRelease[R]) {
+func (r *PendingReleases[R]) Due(now time.Duration) (due []PendingRelease[R]) {
 	if r.busy {
 		return nil
 	}
@@ -114,7 +114,7 @@ const (
 
 // Done ends a try. It keeps the releases that were not served or need another confirmation. Call
 // Schedule next.
-func (r *Retries[R]) Done(due []PendingRelease[R], outcomes []Outcome, now time.Duration) {
+func (r *PendingReleases[R]) Done(due []PendingRelease[R], outcomes []Outcome, now time.Duration) {
 	failed := false
 	for i, p := range due {
 		switch {
@@ -133,22 +133,22 @@ func (r *Retries[R]) Done(due []PendingRelease[R], outcomes []Outcome, now time.
 }
 
 // Unconfirmed returns how many releases wait for a first confirmation, without those under way.
-func (r *Retries[R]) Unconfirmed() int { return len(r.unconfirmed) }
+func (r *PendingReleases[R]) Unconfirmed() int { return len(r.unconfirmed) }
 
 // Busy reports whether a try is under way.
-func (r *Retries[R]) Busy() bool { return r.busy }
+func (r *PendingReleases[R]) Busy() bool { return r.busy }
 
 // Empty reports whether no release waits for a try.
-func (r *Retries[R]) Empty() bool { return len(r.unconfirmed)+len(r.confirmed) == 0 }
+func (r *PendingReleases[R]) Empty() bool { return len(r.unconfirmed)+len(r.confirmed) == 0 }
 
 // Any reports whether is returns true for a release that waits for a try.
-func (r *Retries[R]) Any(is func(R) bool) bool {
+func (r *PendingReleases[R]) Any(is func(R) bool) bool {
 	f := func(p PendingRelease[R]) bool { return is(p.Release) }
 	return slices.ContainsFunc(r.unconfirmed, f) || slices.ContainsFunc(r.confirmed, f)
 }
 
 // Drop drops the waiting releases for which is returns true.
-func (r *Retries[R]) Drop(is func(R) bool) {
+func (r *PendingReleases[R]) Drop(is func(R) bool) {
 	f := func(p PendingRelease[R]) bool { return is(p.Release) }
 	r.unconfirmed, r.confirmed = slices.DeleteFunc(r.unconfirmed, f), slices.DeleteFunc(r.confirmed, f)
 }

@@ -4,7 +4,7 @@ import "testing"
 
 // The pending releases of a node are limited, however long the node is away.
 func TestPendingReleasesAreLimited(t *testing.T) {
-	var r Retries[int]
+	var r PendingReleases[int]
 	for range 3 {
 		for i := range maxPending {
 			r.Add(i, false, false, 0)

@@ -52,7 +52,7 @@ func TestTheNearestMajorityOfTheNodes(t *testing.T) {
 		{[]*Health{node(16, 8)}, 14, 8},
 		{[]*Health{node(8, 16)}, 10, 8},
 		{[]*Health{node(8, 16, 16)}, 11, 8}, // 8 is from the period before
-		{[]*Health{quick}, quick.trip, 16},
+		{[]*Health{quick}, 12, 16},
 	} {
 		if trip, best := Nearest(tt.nodes); trip != tt.trip || best != tt.best {
 			t.Errorf("%d nodes: %v and %v, want %v and %v", len(tt.nodes), trip, best, tt.trip, tt.best)
@@ -176,6 +176,22 @@ func TestCellsThatReplaceATicketCallTheWaiter(t *testing.T) {
 		}
 		if v != tt.last {
 			t.Errorf("%d: %+v, want %+v", i, v, tt.last)
+		}
+	}
+}
+
+// Most cells have a sure ticket once most of one attempt's calls are answered.
+func TestASureTicketIsSettledByMostCells(t *testing.T) {
+	var a Acceptance
+	lost := wire.Reply{Err: errors.New("lost")}
+	for i, tt := range []struct {
+		attempt int32
+		reply   wire.Reply
+		settled bool
+	}{{1, wire.Reply{}, false}, {2, wire.Reply{}, false}, {2, lost, false}, {2, wire.Reply{}, true}, {2, wire.Reply{}, false}} {
+		k := core.Call{Do: core.Acquire, Attempt: tt.attempt}
+		if v := a.Judge(&k, &wire.Entry{Ticket: 7}, &tt.reply, 3); v != (Verdict{Settled: tt.settled}) {
+			t.Errorf("reply %d: %+v", i, v)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -119,7 +118,7 @@ func TestTheNodesCountTogether(t *testing.T) {
 		// The state after calls that died between their rounds.
 		for i, id := range []string{"a", "b", "c"} {
 			for _, n := range []*node.Node{nodes[i], nodes[(i+1)%3]} {
-				s, err := transport.Of(n).Send(t.Context(), wire.Latch("x", 3, wire.MakeLatch, time.Hour, n.String(), id))[0].Latched(3)
+				s, err := locktest.Send(t.Context(), n, wire.Latch("x", 3, wire.MakeLatch, time.Hour, n.String(), id))[0].Latched(3)
 				if err != nil || s.Open {
 					t.Fatalf("%+v, %v", s, err)
 				}

@@ -230,7 +230,7 @@ func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 		died := time.Now()
 		for i := range 90 {
 			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
-			if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
+			if r := locktest.Send(t.Context(), n, wire.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
 				t.Fatal(r.Err)
 			}
 		}
@@ -252,7 +252,7 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		const before = 800
 		for i := range before {
 			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
-			if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
+			if r := locktest.Send(t.Context(), n, wire.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
 				t.Fatal(r.Err)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 // retries are the pending releases of a process at a node.
 type retries struct {
-	engine.Retries[item]
+	engine.PendingReleases[item]
 	process *process
 	node    int
 	timer   time.Duration // when it fires; 0 if it is not set

@@ -1,0 +1,30 @@
+package locktest
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// Send sends calls to a node, and waits for the replies until ctx's deadline, or for the node's
+// timeout if there is none.
+func Send(ctx context.Context, n *node.Node, calls ...wire.Call) []wire.Reply {
+	to := transport.Of(n)
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(to.Timeout())
+	}
+	answered := make(chan []wire.Reply, 1)
+	to.Do(ctx, quorum.Foreground, deadline, calls, func(rs []wire.Reply) {
+		replies := make([]wire.Reply, len(rs))
+		for i, r := range rs {
+			replies[i] = r.Boxed()
+		}
+		answered <- replies
+	})
+	return <-answered
+}
