@@ -41,8 +41,8 @@ const (
 	eagerMoves = 16
 )
 
-// ErrDuplicate marks a cell on a server that was already asked at another address, and ErrForeign one
-// where a copy of the attempt has the lock under the same owner. Package quorum has their texts.
+// ErrDuplicate marks a cell on a server that was already asked at another address, and ErrForeign
+// one where a copy of the attempt has the lock under the same owner. Package quorum has their texts.
 var ErrDuplicate, ErrForeign = errors.New("duplicate"), errors.New("foreign")
 
 // abandonAttempt ends a failed attempt. Its grants are yielded, and the waiter is queued again with

@@ -33,8 +33,8 @@
 //	hub.mu            of package transport, while a caller starts or stops listening, and while a
 //	                  hub passes on messages
 //	call.mu           during a step
-//	all others        those of Client, pendingReleases, renewals, redisson, health, Latch, the hints of
-//	                  a Lock, and the others of package transport
+//	all others        those of Client, pendingReleases, renewals, redisson, health, Latch, the hints
+//	                  of a Lock, and the others of package transport
 //
 // No node is called while a mutex of the last two levels is held. subscriptions.mu and hub.mu may
 // be held, since a message may lead to calls. So a Node's Do must not wait, and must lock neither

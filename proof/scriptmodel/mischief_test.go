@@ -327,8 +327,8 @@ func (g *generator) twins() command {
 	}}
 }
 
-// refreshBehind is a lock that a reader holds. A writer is first in its queue, and a reader or writer
-// second. The next call refreshes the writer, whose higher ticket may put it behind the second.
+// refreshBehind is a lock that a reader holds. A writer is first in its queue, and a reader or
+// writer second. The next call refreshes the writer: a higher ticket may put it behind the second.
 func (g *generator) refreshBehind() command {
 	name, ms := g.name, int64(g.now/1000)
 	expires := ms + 5000
