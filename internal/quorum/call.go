@@ -247,9 +247,7 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 	if m.entry.Waiter != "" {
 		asked = c.lock.client.time()
 	}
-	inOrder := true
 	for _, n := range c.lock.nodes {
-		inOrder = inOrder && n.InOrder()
 		b := newRequest(c, n, now)
 		b.entry, b.asked = m.entry, asked
 		for i := range calls {
@@ -264,7 +262,7 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 		}
 		c.lock.client.send(ctx, n, Foreground, deadline, b.scripts, b.answered)
 	}
-	if asks && !m.entry.Unsure && inOrder { // else once most have answered: see judged
+	if asks && !m.entry.Unsure {
 		c.settle(m.entry.Ticket)
 	}
 }

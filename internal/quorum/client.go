@@ -73,10 +73,6 @@ type Node interface {
 	// the node may drop attempt and release. It then answers both with [wire.ErrRecalled].
 	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, answer func(replies []wire.Reply))
 
-	// InOrder reports whether the calls of all waiters in one lane run in the order of Do, unless a
-	// connection breaks, or the node lacks a script.
-	InOrder() bool
-
 	// Listen calls heard with every message on the channel, and with "" when some may be missing.
 	Listen(channel string, heard func(message string)) (stop func())
 }

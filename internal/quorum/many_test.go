@@ -34,9 +34,6 @@ type yes struct {
 
 func (n *yes) String() string { return n.name }
 
-// InOrder implements quorum.Node.
-func (n *yes) InOrder() bool { return true }
-
 func (n *yes) Listen(string, func(string)) (stop func()) { return func() {} }
 
 func yeses(n int) (nodes []*yes) {

@@ -43,7 +43,7 @@ func (c *call) setTicket(attempt int32) {
 	c.ticket, c.unsure = engine.TicketOf(place, c.caller.Ticket, attempt, known)
 }
 
-// settle records that most nodes have this ticket, or all have been sent it. The next caller in the
+// settle records that all nodes have this ticket, or have been sent it. The next caller in the
 // local queue may be admitted then.
 func (c *call) settle(ticket int64) {
 	if c.place == nil {
@@ -56,7 +56,7 @@ func (c *call) settle(ticket int64) {
 	}
 }
 
-// judged checks the nodes' use of an attempt's ticket. The caller holds mu.
+// judged checks the nodes' use of the unsure ticket of a first attempt. The caller holds mu.
 func (c *call) judged(now core.Time, b *request, replies []wire.Reply) {
 	for i := range replies {
 		v := c.acceptance.Judge(&b.calls[i], &b.entry, &replies[i], len(c.lock.cells))

@@ -28,10 +28,6 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, cal
 	}
 }
 
-// InOrder implements quorum.Node. The client that New was given sends each call on a connection of
-// its own.
-func (n *Node) InOrder() bool { return n.lanes[0] != nil }
-
 // detached returns copies of calls that stay valid after Do has returned and answer was called.
 func detached(calls []wire.Call) []wire.Call {
 	own := make([]wire.Call, len(calls))

@@ -36,12 +36,12 @@ type activity struct {
 	first    time.Time
 	last     time.Time // when it was last sent, or run
 	pending  map[*node]int
-	since    map[cell]promise    // the node's last promise to the owner
-	released map[*node]time.Time // when the last release that ran there was sent
-	late     bool                // a message was on its way for longer than a pending release waits
-	inUse    bool                // a lease has been returned and is not unlocked
-	granted  bool                // a lease has been returned
-	dead     bool                // given up by a holder that was killed
+	since    map[cell]promise   // the node's last promise to the owner
+	released map[cell]time.Time // when the last release that has arrived was sent
+	late     bool               // a message was on its way for longer than a pending release waits
+	inUse    bool               // a lease has been returned and is not unlocked
+	granted  bool               // a lease has been returned
+	dead     bool               // given up by a holder that was killed
 }
 
 // promise is a TTL that a node gave a lock.
@@ -106,7 +106,7 @@ func (t *watch) active(m message, change func(*activity)) {
 		}
 		a := x.all[x.who]
 		if a == nil {
-			a = &activity{proc: m.path.proc, first: time.Now(), pending: make(map[*node]int), since: make(map[cell]promise), released: make(map[*node]time.Time)}
+			a = &activity{proc: m.path.proc, first: time.Now(), pending: make(map[*node]int), since: make(map[cell]promise), released: make(map[cell]time.Time)}
 			x.all[x.who] = a
 		}
 		a.last = time.Now()
@@ -123,17 +123,17 @@ func (t *watch) asked(m message) time.Time {
 	return m.at
 }
 
-// overtaken reports whether a later release of the same owner, on another connection, has run at the
-// node. A repetition of the release follows after a pause.
+// overtaken reports whether a message restores a lock whose later release was faster, in the other
+// lane. A repetition of the release follows after a pause.
 func (t *watch) overtaken(n *node, m message) bool {
 	a := t.owners[m.owner]
 	if a == nil {
 		return false
 	}
-	if m.script == "release" {
-		a.released[n] = m.at
+	if at := (cell{n, m.lock}); m.script == "release" && m.at.After(a.released[at]) {
+		a.released[at] = m.at
 	}
-	return m.at.Before(a.released[n])
+	return m.script == "acquire" && m.argv[3] == "keep" && m.at.Before(a.released[cell{n, m.lock}])
 }
 
 // sent notes a request.

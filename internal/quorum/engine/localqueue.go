@@ -102,7 +102,7 @@ func (t *Place[T]) Callers() int {
 	return 1 + t.queue.length - t.queue.admitted
 }
 
-// Settle records that most nodes have this ticket, or all have been sent it. From now on, the nodes
+// Settle records that all nodes have this ticket, or have been sent it. From now on, the nodes
 // queue later calls behind it. It reports whether this ticket is the first. If so, call Admit next.
 func (t *Place[T]) Settle(ticket int64) (first bool) {
 	if t.sent == 0 {

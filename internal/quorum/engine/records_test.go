@@ -180,22 +180,6 @@ func TestCellsThatReplaceATicketCallTheWaiter(t *testing.T) {
 	}
 }
 
-// Most cells have a sure ticket once most of one attempt's calls are answered.
-func TestASureTicketIsSettledByMostCells(t *testing.T) {
-	var a Acceptance
-	lost := wire.Reply{Err: errors.New("lost")}
-	for i, tt := range []struct {
-		attempt int32
-		reply   wire.Reply
-		settled bool
-	}{{1, wire.Reply{}, false}, {2, wire.Reply{}, false}, {2, lost, false}, {2, wire.Reply{}, true}, {2, wire.Reply{}, false}} {
-		k := core.Call{Do: core.Acquire, Attempt: tt.attempt}
-		if v := a.Judge(&k, &wire.Entry{Ticket: 7}, &tt.reply, 3); v != (Verdict{Settled: tt.settled}) {
-			t.Errorf("reply %d: %+v", i, v)
-		}
-	}
-}
-
 func TestMessagesToWaiters(t *testing.T) {
 	for text, want := range map[string]core.Event{
 		"turn a:1 x y":   {Kind: core.Turn, Cell: 2},

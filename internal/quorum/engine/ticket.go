@@ -40,19 +40,13 @@ func TicketOf[T any](place *Place[T], began int64, attempt int32, k Known) (tick
 	return ticket, false
 }
 
-// Acceptance counts the cells that accepted or replaced the unsure ticket of a first attempt, and
-// those that have the sure ticket of an attempt.
-type Acceptance struct {
-	accepted, replaced int
-
-	attempt int32 // of have
-	have    int
-}
+// Acceptance counts the cells that accepted or replaced the unsure ticket of a first attempt.
+type Acceptance struct{ accepted, replaced int }
 
 // Verdict is the consequence of a reply. Called and CalledAtAll count as messages of nodes that
 // have called the waiter: the next attempt follows soon, with the same ticket at all nodes.
 type Verdict struct {
-	Settled     bool // all cells accepted the unsure ticket, or most have the sure one
+	Settled     bool // all cells accepted the ticket
 	Called      bool // this cell used its own clock instead, or may have
 	CalledAtAll bool // some did: the waiter may be first at these alone, and keep out others
 }
@@ -62,13 +56,6 @@ type Verdict struct {
 func (a *Acceptance) Judge(k *core.Call, e *wire.Entry, r *wire.Reply, cells int) (v Verdict) {
 	at, ok := r.Clock()
 	switch {
-	case k.Do == core.Acquire && !e.Unsure && r.Err == nil:
-		if a.attempt != k.Attempt {
-			a.attempt, a.have = k.Attempt, 0
-		}
-		a.have++
-		v.Settled = a.have == cells/2+1
-		return v
 	// The reply to a Yield has no clock.
 	case k.Do == core.Yield && e.Unsure && r.Err == nil:
 		v.Called = true
