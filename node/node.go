@@ -143,10 +143,9 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 //
 // Calls of a node from Dial share pipelines. They also share scripts, unless the server is part of
 // a cluster or behind a proxy. Calls of a node from New go one by one over the client's
-// connections, like its other commands; calls for one waiter are sent in order. Callers of one
-// process that come within a round trip may get a lock in another order. The client's hooks see
-// each call, with the values of the waiting caller's ctx. A cluster client sends each call to the
-// server of the key.
+// connections, like its other commands; those of one waiter, and those that queue waiters for one
+// lock, are sent one after the other. The client's hooks see each call, with the values of the
+// waiting caller's ctx. A cluster client sends each call to the server of the key.
 //
 // A client may apply the deadlines of its calls (ContextTimeoutEnabled). If connecting then takes
 // longer than a call may, the node opens the connection with a PING of its own. The limits of

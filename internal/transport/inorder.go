@@ -10,7 +10,8 @@ import (
 )
 
 // single sends calls through the client that New was given. Each call takes its own connection from
-// the client's pool, so the calls of one waiter are sent one after the other.
+// the client's pool. So a request is sent when those before it in its lines are over: calls of one
+// waiter run in order, and callers of a lock are queued in order.
 type single struct {
 	node *Node
 
@@ -18,25 +19,39 @@ type single struct {
 	last map[line]chan struct{} // by line, the end of the latest request: closed when it is over
 }
 
-// line is the order of one waiter's calls in one lane.
+// line is an order of requests in one lane: those of a waiter, or those that queue callers for a
+// lock.
 type line struct {
-	lane   quorum.Lane
-	waiter string // empty for calls that need no order
+	lane         quorum.Lane
+	waiter, lock string // one of them
 }
 
-// do sends the calls once the request before them in their line is over, unless their deadline comes
-// first.
-func (s *single) do(ctx context.Context, l line, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+// linesOf returns the lines of a request.
+func linesOf(lane quorum.Lane, calls []wire.Call) (lines []line) {
+	if waiter := calls[0].Waiter(); waiter != "" {
+		lines = append(lines, line{lane: lane, waiter: waiter})
+	}
+	for i := range calls {
+		if calls[i].TakesTurns() {
+			return append(lines, line{lane: lane, lock: calls[i].Lock()})
+		}
+	}
+	return lines
+}
+
+// do sends the calls once the requests before them in their lines are over, unless their deadline
+// comes first.
+func (s *single) do(ctx context.Context, lines []line, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	over := make(chan struct{})
-	before := s.enter(l, over)
+	before := s.enter(lines, over)
 	err := s.node.locks.Go(func() {
-		defer s.leave(l, over)
+		defer s.leave(lines, over)
 		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
-		if before != nil {
-			defer func() { <-before }() // the next request waits for this one, too
+		for _, b := range before {
+			defer func() { <-b }() // the next request waits for this one, too
 			select {
-			case <-before:
+			case <-b:
 			case <-ctx.Done():
 			}
 		}
@@ -47,32 +62,35 @@ func (s *single) do(ctx context.Context, l line, deadline time.Time, calls []wir
 		}
 	})
 	if err != nil {
-		s.leave(l, over)
+		s.leave(lines, over)
 		answer(unanswered(calls, s.node.Failure(err, false)))
 	}
 }
 
-// enter makes a request the latest of its line, and returns the end of the one before it, or nil.
-func (s *single) enter(l line, over chan struct{}) (before <-chan struct{}) {
-	if l.waiter == "" {
-		return nil
-	}
+// enter makes a request the latest of its lines, and returns the ends of those before it.
+func (s *single) enter(lines []line, over chan struct{}) (before []<-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil {
 		s.last = make(map[line]chan struct{})
 	}
-	latest := s.last[l]
-	s.last[l] = over
-	return latest
+	for _, l := range lines {
+		if latest := s.last[l]; latest != nil {
+			before = append(before, latest)
+		}
+		s.last[l] = over
+	}
+	return before
 }
 
-// leave lets the next request of the line go.
-func (s *single) leave(l line, over chan struct{}) {
+// leave lets the next requests of the lines go.
+func (s *single) leave(lines []line, over chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last[l] == over {
-		delete(s.last, l)
+	for _, l := range lines {
+		if s.last[l] == over {
+			delete(s.last, l)
+		}
 	}
 	close(over)
 }

@@ -271,6 +271,17 @@ func (c *Call) Waiter() string {
 	return owner[:end]
 }
 
+// TakesTurns reports whether the call may queue its waiter for a lock that one owner at a time can
+// have. A waiter that calls later must be queued later.
+func (c *Call) TakesTurns() bool {
+	for _, a := range c.args[:c.count] {
+		if a.kind == aEntry {
+			return a.text == "" || strings.HasPrefix(a.text, "k1p")
+		}
+	}
+	return false
+}
+
 // Begins reports whether the call may give its waiter a hold or an entry in the queue. Such a call
 // must not run after a release.
 func (c *Call) Begins() bool {
