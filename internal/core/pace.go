@@ -11,6 +11,9 @@ const (
 	// longer than the next.
 	pauseTrips = 32
 	maxPause   = 250 * time.Millisecond
+
+	// fewTrips is the least number of round trips that must be left after a pause.
+	fewTrips = 4
 )
 
 // Pace decides whether a caller with little time left asks the nodes for a lock. A call that gives
@@ -28,9 +31,11 @@ type Pace struct {
 // LostAt is the Pace after a caller that asked has given up.
 func LostAt(now time.Duration) Pace { return Pace{now, true} }
 
-// Remaining is the time until callers with little time left may ask again; trip is as in Admits.
-func (p Pace) Remaining(now, trip time.Duration) time.Duration {
-	return min(pauseTrips*trip, maxPause) - (now - p.lost)
+// Pause returns the time until a caller that gives up after left may ask; trip is as in Admits. ok
+// is false if too little time would be left then.
+func (p Pace) Pause(now, left, trip time.Duration) (pause time.Duration, ok bool) {
+	pause = max(min(pauseTrips*trip, maxPause)-(now-p.lost), 0)
+	return pause, left-pause >= fewTrips*trip
 }
 
 // Admits reports whether a caller asks that gives up after left. trip is the latest round trip to

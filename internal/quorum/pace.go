@@ -31,9 +31,6 @@ type pace struct {
 	reason error // a *HeldError or a *QuorumError of the last caller that gave up; nil if unknown
 }
 
-// fewTrips is the least number of round trips that must be left after a pause.
-const fewTrips = 4
-
 func (l *Lock) paceKey() paceKey { return paceKey{l.cells[0], l.name} }
 
 // mayAsk reports whether a caller that gives up when waiting is done asks the nodes: see core.Pace.
@@ -98,10 +95,12 @@ func reasonOf(err error) error {
 func (l *Lock) sitOut(waiting context.Context) error {
 	p, now := l.pace(), l.client.time().Mono
 	trip, _ := l.client.health.nearest(l.nodes)
-	pause := time.NewTimer(max(p.Remaining(now, trip), 0))
-	defer pause.Stop()
-	over := pause.C
-	if deadline, _ := waiting.Deadline(); time.Until(deadline)-p.Remaining(now, trip) < fewTrips*trip {
+	deadline, _ := waiting.Deadline()
+	pause, ok := p.Pause(now, time.Until(deadline), trip)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	over := timer.C
+	if !ok {
 		over = nil
 	}
 	select {

@@ -28,7 +28,7 @@ func (t *tier) slack() time.Duration { return 3*t.plan.NodeTimeout + 20*t.plan.L
 func (t *tier) audit() {
 	w := &t.watch
 	for n := range t.plan.Nodes {
-		for name := range names {
+		for name := range t.plan.names() {
 			if w.names[name].count == 0 && len(t.calls) == 0 {
 				continue
 			}
@@ -191,11 +191,15 @@ func (t *tier) waiting(name int) (all []*call) {
 }
 
 func (t *tier) isMulti() bool {
-	return slices.ContainsFunc(t.locks[16:], func(l *lock) bool { return l != nil })
+	return slices.ContainsFunc(t.locks[:], func(l *lock) bool { return l != nil && len(l.names) > 1 })
 }
 
-// free reports whether nobody has the lock or, for shares, whether nobody has it alone.
+// free reports whether nobody has the lock or, for shares, whether nobody has it alone. A semaphore
+// is free while it has a free slot.
 func (t *tier) free(name int, shares bool) bool {
+	if name == semaphore {
+		return t.takenSlots() < t.plan.Permits
+	}
 	for _, h := range t.watch.holds {
 		if h.call.lock.has(name) && !(shares && h.shares(name)) {
 			return false
@@ -209,7 +213,7 @@ func (t *tier) free(name int, shares bool) bool {
 	return true
 }
 
-// probes lets a last caller lock x and y, when all is well again. It gets them as soon as the
+// probes lets a last caller lock every name, when all is well again. It gets them as soon as the
 // leftovers of others have expired.
 func (t *tier) probes() {
 	if len(t.violations) > 0 {
@@ -219,7 +223,7 @@ func (t *tier) probes() {
 	const soon = 2 * time.Second
 	limit := soon
 	for n := range t.plan.Nodes {
-		for name := range names {
+		for name := range t.plan.names() {
 			t.watch.is.read(&t.watch, n, name)
 			s := &t.watch.is
 			last := int64(0)
@@ -238,13 +242,16 @@ func (t *tier) probes() {
 	}
 	limit += 2 * t.plan.quarantine()
 	steps := []Step{{Names: 0, Limit: limit}, {Names: 1, Limit: limit}}
+	if t.plan.Permits > 0 {
+		steps = append(steps, Step{Names: 3, Limit: limit})
+	}
 	k := &worker{process: p, number: len(t.plan.Workers), steps: steps}
 	t.probe = k
 	t.outside(p, k.next)
-	for last := t.world.Now() + 2*limit + 2*t.plan.TTL + time.Second; !k.ended && len(t.violations) == 0 && t.world.Now() < last; {
+	for last := t.world.Now() + time.Duration(len(steps))*limit + 2*t.plan.TTL + time.Second; !k.ended && len(t.violations) == 0 && t.world.Now() < last; {
 		t.advance(100 * time.Millisecond)
 	}
-	if k.got < 2 && !t.keptLate && len(t.violations) == 0 {
+	if k.got < len(steps) && !t.keptLate && len(t.violations) == 0 {
 		t.violate(acquires, "when all nodes were well, nobody did within %v", limit)
 	}
 	t.tried()
@@ -281,7 +288,7 @@ func (t *tier) tried() {
 	}
 	soon := 20*time.Millisecond + 40*t.plan.Latency
 	for _, r := range t.watch.refused {
-		had, others := false, slices.Concat(t.watch.spans, t.watch.waits)
+		count, others := 0, slices.Concat(t.watch.spans, t.watch.waits)
 		// A caller that tries to have it alone also waits, for a moment.
 		if r.lock.read != 0 {
 			others = append(others, t.watch.refused...)
@@ -291,10 +298,12 @@ func (t *tier) tried() {
 				continue
 			}
 			for _, name := range r.lock.names {
-				had = had || h.lock.has(name) && h.from < r.to+soon && h.to > r.from-soon
+				if h.lock.has(name) && h.from < r.to+soon && h.to > r.from-soon {
+					count++
+				}
 			}
 		}
-		if !had {
+		if count < max(1, r.lock.permits(0)) {
 			t.violate(oneWins, "somebody tried from %v to %v and was refused, and nobody had it", r.from, r.to)
 		}
 	}

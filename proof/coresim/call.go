@@ -29,6 +29,10 @@ func (t *tier) newLock(names []int, read int, renew bool) *lock {
 	if p.Nodes == 1 && p.Seed%2 == 0 { // as in package node
 		tree = core.Tree{}
 	}
+	permits := 0
+	if slices.Contains(names, semaphore) {
+		permits = p.Permits
+	}
 	if len(names) > 1 {
 		members := make([]core.Tree, len(names))
 		for i := range members {
@@ -37,6 +41,9 @@ func (t *tier) newLock(names []int, read int, renew bool) *lock {
 		tree, l.terms.Several = core.Every(members), true
 	}
 	l.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: l.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
+	if permits > 0 { // the semaphore is the last member
+		l.lock.Slots = []core.Slots{{First: (len(names) - 1) * p.Nodes, Cells: p.Nodes, Permits: permits}}
+	}
 	l.try = l.lock
 	l.try.Tries = true
 	return l
@@ -45,7 +52,7 @@ func (t *tier) newLock(names []int, read int, renew bool) *lock {
 func (l *lock) Cells() int              { return len(l.names) * l.nodes }
 func (l *lock) nameNumber(cell int) int { return l.names[cell/l.nodes] }
 func (l *lock) NameOf(cell int) string  { return names[l.nameNumber(cell)] }
-func (l *lock) has(name int) bool       { return l.names[0] == name || l.names[len(l.names)-1] == name }
+func (l *lock) has(name int) bool       { return slices.Contains(l.names, name) }
 
 // call is the shell of one machine.
 type call struct {
@@ -278,7 +285,14 @@ func (b *batch) endsAll(a *batch) bool {
 }
 
 func (c *call) script(k *core.Call, entry *wire.Entry, hint uint64) wire.Call {
-	return c.caller.Script(&c.lock.terms, c.lock, k, c.caller.Owner(k.Attempt, k.Successor), entry, hint)
+	s := c.caller.Script(&c.lock.terms, c.lock, k, c.caller.Owner(k.Attempt, k.Successor), entry, hint)
+	if permits := c.lock.permits(int(k.Cell)); permits > 0 {
+		s = s.OfSemaphore(permits, int(k.Slot))
+		if k.Other > 0 {
+			s = s.Only(int(k.Other) - 1)
+		}
+	}
+	return s
 }
 
 // answered takes the replies of a node.

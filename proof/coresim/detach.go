@@ -47,7 +47,7 @@ func (p *Plan) detaches() {
 	for _, w := range p.Workers {
 		for i := range w.Steps {
 			s := &w.Steps[i]
-			if s.Names == 2 || s.Read != 0 || s.Keep > 0 || !g.chance(0.5) {
+			if s.Names >= 2 || s.Read != 0 || s.Keep > 0 || !g.chance(0.5) {
 				continue
 			}
 			for j := range s.Hold {

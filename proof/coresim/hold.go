@@ -13,6 +13,7 @@ type hold struct {
 	attempt    int32
 	heir       bool
 	token      uint64
+	slot       int  // of a semaphore
 	released   bool // its Unlock has begun
 	lost       bool
 	downgraded bool
@@ -33,7 +34,7 @@ const forever = time.Duration(1 << 62)
 // granted checks a new lease.
 func (t *tier) granted(c *call) *hold {
 	w, m := &t.watch, c.machine
-	h := &hold{call: c, token: m.Token(), at: t.world.Now(), until: m.Until()}
+	h := &hold{call: c, token: m.Token(), slot: m.Slot(), at: t.world.Now(), until: m.Until()}
 	h.attempt, h.heir = m.Attempt()
 	w.grants++
 	if h.heir {
@@ -48,6 +49,9 @@ func (t *tier) granted(c *call) *hold {
 		t.violate(notOver, "%s was granted a lease that was over %v ago", c.caller.Waiter, -m.Remaining(c.process.now))
 	}
 	bound := t.plan.Class != beyond
+	if permits := c.lock.permits(c.lock.Cells() - 1); permits > 0 && (h.slot < 0 || h.slot >= permits) {
+		t.violate(mutualExclusion, "%s was granted slot %d of %d", c.caller.Waiter, h.slot, permits)
+	}
 	for _, other := range w.holds {
 		if bound && w.live(other) && h.excludes(other) {
 			t.violate(mutualExclusion, "%s was granted the lock while %s holds it for %v yet", c.caller.Waiter, other.call.caller.Waiter, other.call.machine.Remaining(t.now(other.call.process.number)))
@@ -82,6 +86,9 @@ func m0(c *call) time.Duration { return c.first }
 // backed checks that a lease lasts no longer than promised by a quorum: Q nodes have granted or
 // renewed it since the start of its validity.
 func (t *tier) backed(h *hold) {
+	if t.watch.counts {
+		return
+	}
 	c, p := h.call, t.plan
 	until := c.machine.Until()
 	i := 0
@@ -105,7 +112,7 @@ func (t *tier) backed(h *hold) {
 func (t *tier) promises(c *call, cell, heir int, attempt int32, until time.Duration) bool {
 	d, pr := &t.plan.Drift, &c.promises[cell][heir]
 	drift := time.Duration(d.Rate*float64(pr.ttl)) + d.Floor
-	return pr.attempt == attempt && pr.at+pr.ttl >= until+drift-time.Microsecond
+	return pr.attempt == attempt && (c.lock.permits(cell) == 0 || pr.slot == c.machine.Slot()) && pr.at+pr.ttl >= until+drift-time.Microsecond
 }
 
 // stepped checks a step of a machine.
@@ -231,6 +238,9 @@ func (t *tier) wasPaused(process int) bool {
 // releasing records that an Unlock begins.
 func (t *tier) releasing(h *hold) {
 	h.released = true
+	if slot := h.call.machine.Slot(); slot != h.slot {
+		t.violate(mutualExclusion, "%s has slot %d, and had %d", h.call.caller.Waiter, slot, h.slot)
+	}
 	t.watch.spans[h.span].to = t.world.Now()
 	t.watch.drop(h)
 	if t.traces {

@@ -1,12 +1,18 @@
 package coresim
 
-import "github.com/quorumlock/quorumlock/internal/quorum/engine"
+import (
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+)
 
 // localQueue returns the local queue of a worker's lock, the same one with and without renewal.
 func (k *worker) localQueue() *engine.LocalQueue[*worker] {
 	s := k.step
-	q := &k.process.queues[4*s.Names+s.Read]
+	q := &k.process.queues[s.kind()]
 	q.Shared = s.Read == s.Names+1
+	if len(k.lock.names) == 1 {
+		q.Slots = k.lock.permits(0)
+	}
 	return q
 }
 
@@ -33,6 +39,29 @@ func (k *worker) dequeue() {
 
 func admit(q *engine.LocalQueue[*worker]) {
 	for t := q.Admit(); t != nil; t = q.Admit() {
-		t.Caller.try()
+		t.Caller.admitted()
+	}
+}
+
+// admitted makes a call, or a pause first: see core.Pace.
+func (k *worker) admitted() {
+	p, pace := k.process, k.process.paces[k.step.kind()]
+	if pace == (core.Pace{}) || k.step.Limit == 0 {
+		k.try()
+		return
+	}
+	var nodes []*engine.Health
+	for i := range p.health {
+		nodes = append(nodes, &p.health[i])
+	}
+	left := k.began + k.step.Limit - p.now.Mono
+	trip, best := engine.Nearest(nodes)
+	if pace.Admits(p.now.Mono, left, trip, best) {
+		k.try()
+		return
+	}
+	k.dequeue()
+	if pause, ok := pace.Pause(p.now.Mono, left, trip); ok {
+		k.after(pause, k.enqueue)
 	}
 }

@@ -41,6 +41,7 @@ type Plan struct {
 	Readers     bool // some of the calls are of readers
 	Crowd       bool // one process has more callers than it sends to the nodes at one time
 	Detaches    bool // some holds are detached, and others go on with them
+	Permits     int  // of the semaphore s; 0: there is none
 	Guard       bool // all clients have the restart guard: any node may restart without its data
 	Network     fleet.Network
 	Latency     time.Duration // the longest of most messages, one way
@@ -60,7 +61,7 @@ type WorkerPlan struct {
 // Step is one acquisition and the use of its hold.
 type Step struct {
 	After   time.Duration // before the call
-	Names   int           // 0 is x, 1 is y, 2 is a MultiLock of both
+	Names   int           // 0 is x, 1 is y, 2 is a MultiLock of both, 3 is s, 4 is x and s, 5 is all
 	Read    int           `shrink:"0"` // the shared ones, as bits
 	Try     bool
 	NoRenew bool          `shrink:"0"`
@@ -194,6 +195,7 @@ func newPlan(seed uint64) *Plan {
 	p.crowds()
 	p.readers()
 	p.detaches()
+	p.slots()
 	return p
 }
 
@@ -401,8 +403,8 @@ func (g generator) restart(p *Plan, node int, at time.Duration) []fleet.Fault {
 // String returns the plan as the head of a trace.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, twins %v, TTL %v, node timeout %v, drift %v + %v, max hold %v, guard %v, network %+v, length %v\n",
-		p.Seed, p.Class, p.Quorum, p.Nodes, p.Twins, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.MaxHold, p.Guard, p.Network, p.Length)
+	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, twins %v, TTL %v, node timeout %v, drift %v + %v, max hold %v, guard %v, permits %d, network %+v, length %v\n",
+		p.Seed, p.Class, p.Quorum, p.Nodes, p.Twins, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.MaxHold, p.Guard, p.Permits, p.Network, p.Length)
 	for i, c := range p.Clocks {
 		fmt.Fprintf(&b, "  n%d clock %+v\n", i+1, c)
 	}

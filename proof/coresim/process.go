@@ -22,18 +22,19 @@ type process struct {
 	live     []*call // calls that wait or hold
 	former   engine.Ended
 	clocks   engine.Clocks[int]
-	queues   [12]engine.LocalQueue[*worker] // of each lock
-	lanes    []lane                         // of node n: n*fleet.Lanes + lane
-	retries  []retries                      // by node
+	queues   [kindsOfLocks]engine.LocalQueue[*worker] // of each lock
+	paces    [kindsOfLocks]core.Pace                  // after a caller that has given up
+	lanes    []lane                                   // of node n: n*fleet.Lanes + lane
+	retries  []retries                                // by node
 	renewals engine.Renewals[int, renewal]
-	turn     time.Duration   // when the timer of renewals fires; 0 if it is not set
-	health   []engine.Health // by node
-	hints    [2]engine.Hints // by name
-	listens  []bool          // by node
-	compares bool            // the clocks are compared
-	seenAt   core.Time       // when they were compared last
-	timers   []timer         // a heap
-	last     uint64          // number of a timer
+	turn     time.Duration            // when the timer of renewals fires; 0 if it is not set
+	health   []engine.Health          // by node
+	hints    [len(names)]engine.Hints // by name
+	listens  []bool                   // by node
+	compares bool                     // the clocks are compared
+	seenAt   core.Time                // when they were compared last
+	timers   []timer                  // a heap
+	last     uint64                   // number of a timer
 	asked    time.Duration
 	now      core.Time
 	to       *fleet.Effects

@@ -22,7 +22,7 @@ func (h *hold) shares(name int) bool { return h.downgraded || h.call.lock.shares
 // share.
 func (h *hold) excludes(other *hold) bool {
 	for _, name := range h.call.lock.names {
-		if other.call.lock.has(name) && !(h.shares(name) && other.shares(name)) {
+		if other.call.lock.has(name) && !(h.shares(name) && other.shares(name)) && (name != semaphore || h.slot == other.slot) {
 			return true
 		}
 	}
@@ -138,6 +138,13 @@ func (k *worker) downgrade() {
 // readers continue. That call may be old.
 func (t *tier) ordered(h *hold, name int, bound bool) {
 	g, c, shares := &t.watch.names[name], h.call, h.shares(name)
+	g.count++
+	if !shares {
+		g.alone++
+	}
+	if name == semaphore {
+		g = &t.watch.slots[h.slot]
+	}
 	for _, other := range g.tokens {
 		switch {
 		case shares && other.shares:
@@ -148,10 +155,6 @@ func (t *tier) ordered(h *hold, name int, bound bool) {
 		}
 	}
 	g.tokens = append(g.tokens, token{h.token, t.world.Now(), shares})
-	g.count++
-	if !shares {
-		g.alone++
-	}
 }
 
 // forgets reports whether too many nodes have lost their counters since the given time.

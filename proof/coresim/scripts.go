@@ -27,6 +27,8 @@ type watch struct {
 	holds   []*hold
 	calls   []*worker // workers in a call, in the order of their calls
 	names   [len(names)]granted
+	slots   []granted // of the semaphore
+	counts  bool      // scripts are counted, and not checked
 	spans   []span
 	kept    []span // of locks that Unlock has left for a while
 	refused []span
@@ -36,11 +38,11 @@ type watch struct {
 }
 
 // The keys of a lock.
-type keys struct{ lock, queue, entries, token string }
+type keys struct{ lock, queue, entries, token, slots string }
 
 var keysOf = func() (all [len(names)]keys) {
 	for i, name := range names {
-		all[i] = keys{name, wire.QueueKey(name), wire.EntriesKey(name), wire.TokenKey(name)}
+		all[i] = keys{name, wire.QueueKey(name), wire.EntriesKey(name), wire.TokenKey(name), wire.SlotsKey(name)}
 	}
 	return all
 }()
@@ -49,6 +51,8 @@ var keysOf = func() (all [len(names)]keys) {
 type shot struct {
 	holders []scriptmodel.Field // without those of shares that are over
 	fields  int                 // of the lock, with those
+	slots   []int               // of the holders; empty for a lock that is no semaphore
+	tokens  []scriptmodel.Field // of the slots
 	shared  bool
 	ms      int64 // of the node's clock
 	expires int64
@@ -58,7 +62,7 @@ type shot struct {
 }
 
 // places has the places of a lock's keys at a node.
-type places struct{ lock, queue, entries, token scriptmodel.Place }
+type places struct{ lock, queue, entries, token, slots scriptmodel.Place }
 
 // read looks at a lock at a node, and returns the time by the node's clock, in ms.
 func (s *shot) read(w *watch, node, name int) (ms int64) {
@@ -69,12 +73,20 @@ func (s *shot) read(w *watch, node, name int) (ms int64) {
 			n, _ := w.world.Node(i)
 			for j := range names {
 				k := &keysOf[j]
-				w.places[i][j] = places{n.Place(k.lock), n.Place(k.queue), n.Place(k.entries), n.Place(k.token)}
+				w.places[i][j] = places{n.Place(k.lock), n.Place(k.queue), n.Place(k.entries), n.Place(k.token), n.Place(k.slots)}
 			}
 		}
 	}
 	p := &w.places[node][name]
-	v, _ := n.Look(now, p.lock)
+	v, _ := n.Look(now, p.queue)
+	s.queue = append(s.queue[:0], v.Members...)
+	v, _ = n.Look(now, p.entries)
+	s.entries = append(s.entries[:0], v.Fields...)
+	if s.slots = s.slots[:0]; name == semaphore {
+		s.readSlots(n, now, p)
+		return s.ms
+	}
+	v, _ = n.Look(now, p.lock)
 	s.holders, s.expires, s.ms, s.shared = s.holders[:0], v.Expires, int64(now/1000), false
 	s.fields = len(v.Fields)
 	for i := range v.Fields {
@@ -89,11 +101,7 @@ func (s *shot) read(w *watch, node, name int) (ms int64) {
 	}
 	v, _ = n.Look(now, p.token)
 	s.token = v.Text
-	v, _ = n.Look(now, p.queue)
-	s.queue = append(s.queue[:0], v.Members...)
-	v, _ = n.Look(now, p.entries)
-	s.entries = append(s.entries[:0], v.Fields...)
-	return int64(now / 1000)
+	return s.ms
 }
 
 func (s *shot) holder(who []byte) string {
@@ -172,6 +180,7 @@ type promise struct {
 	attempt int32
 	at      time.Duration // by the monotonic clock of the process
 	ttl     time.Duration
+	slot    int // of a semaphore
 }
 
 func (a *activity) begin(t *tier, c *call) {
@@ -183,11 +192,14 @@ func (a *activity) begin(t *tier, c *call) {
 func (a *activity) finish(t *tier) { a.finished, a.last = true, t.world.Now() }
 
 func (w *watch) begin(t *tier) {
-	w.tier, w.taken = t, make([][len(names)]time.Duration, t.plan.Nodes)
+	w.tier, w.taken, w.slots = t, make([][len(names)]time.Duration, t.plan.Nodes), make([]granted, t.plan.Permits)
 }
 
 // before is called before a script runs.
 func (w *watch) before(node, number int) {
+	if w.counts {
+		return
+	}
 	it := w.sent[number].item
 	w.was.read(w, node, it.call.lock.nameNumber(int(it.k.Cell)))
 }
@@ -195,6 +207,9 @@ func (w *watch) before(node, number int) {
 // after is called after a script ran, and checks its effects.
 func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 	w.scripts++
+	if w.counts {
+		return
+	}
 	l, it := w.sent[number].lane, w.sent[number].item
 	c, k := it.call, &it.k
 	name := c.lock.nameNumber(int(k.Cell))
@@ -221,7 +236,7 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 		a, err := reply.Acquired()
 		ok = err == nil && a.Granted
 		first = ok && !a.Again
-		refused = err == nil && !a.Granted && !a.Free
+		refused = err == nil && !a.Granted && !a.Free && !a.Elsewhere
 	case core.Raise, core.Renew, core.Keep:
 		ok, _ = reply.Done()
 	case core.Attach:
@@ -233,9 +248,14 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 		w.violate(yesToHolder, "n%d said yes to %s, who does not hold", node+1, w.me)
 	}
 	if ok && k.Do != core.Raise {
-		c.promised(w.tier, k.Attempt, k.Successor, int(k.Cell), w.is.left(string(w.me)))
+		c.promised(w.tier, k.Attempt, k.Successor, int(k.Cell), w.is.left(string(w.me)), w.is.slotOf(string(w.me)))
 	}
-	w.sharing(node, k, refused)
+	if name == semaphore {
+		_, queued := reply.Clock()
+		w.slotted(node, it, ok, refused && !queued)
+	} else {
+		w.sharing(node, k, refused)
+	}
 	w.once(node, c, k, name)
 	w.untouched(node, ms, c, k)
 	w.handed(node, ms, k)
@@ -255,14 +275,14 @@ func (w *watch) untouchable(node, name int) {
 	}
 }
 
-func (c *call) promised(t *tier, attempt int32, successor bool, cell int, ttl time.Duration) {
+func (c *call) promised(t *tier, attempt int32, successor bool, cell int, ttl time.Duration, slot int) {
 	i := 0
 	if successor {
 		i = 1
 	}
 	p := &c.promises[cell][i]
 	if attempt >= p.attempt {
-		*p = promise{attempt, t.now(c.process.number).Mono, ttl}
+		*p = promise{attempt, t.now(c.process.number).Mono, ttl, slot}
 	}
 }
 
@@ -341,10 +361,10 @@ func (w *watch) returned(k *worker) {
 }
 
 // inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
-// call of the same process for the same lock may still wait. Readers are exempt, since they share
-// the lock.
+// call of the same process for the same lock may still wait. Locks that several callers can have at
+// one time are exempt: they share it, or find free slots in any order.
 func (w *watch) inCallOrder(k *worker) {
-	if w.plan.Class != calm || k.place == nil || k.localQueue().Shared {
+	if w.plan.Class != calm || k.place == nil || !k.lock.isAlone() {
 		return
 	}
 	for _, o := range w.calls {
@@ -367,6 +387,12 @@ func (w *watch) inTurn(node int, now int64, it *item, shares bool) {
 		if isSuccessorOf(w.was.holders[i].Name, waiter) {
 			return // it was granted before, in turn
 		}
+	}
+	if it.call.lock.permits(int(it.k.Cell)) > 0 {
+		if before := w.was.before(waiter, ticket, now); before+len(w.was.holders) >= w.plan.Permits {
+			w.violate(ticketOrder, "n%d granted a slot to %s past %d who wait, and %d are taken", node+1, w.me, before, len(w.was.holders))
+		}
+		return
 	}
 	for _, m := range w.was.queue {
 		if m.Name != waiter && m.Score < ticket && w.was.deadline(m.Name) > now && !(shares && w.was.isPassed(m.Name)) {
@@ -396,7 +422,13 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 			w.violate(othersHold, "n%d granted the lock to %s", node+1, who)
 			continue
 		}
-		for _, m := range w.was.queue {
+		if len(w.is.slots) > 0 {
+			if before := w.is.before(to, ticket, now); before+len(w.is.holders) > w.plan.Permits {
+				w.violate(ticketOrder, "n%d handed a slot to %s past %d who wait, and %d are taken", node+1, to, before, len(w.is.holders))
+			}
+		}
+		for i := 0; i < len(w.was.queue) && len(w.is.slots) == 0; i++ {
+			m := w.was.queue[i]
 			if w.was.wantsShare(to) && (w.was.isPassed(m.Name) || w.isMine(m.Name) && w.is.isPassed(m.Name)) {
 				// This may be the waiter's own yield, after which it only tries: readers may pass
 				// it.
@@ -413,7 +445,7 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 		if c := w.callOf(to); c != nil {
 			var attempt, cell int
 			_, _ = fmt.Sscanf(who[len(to):], "/%d.%d", &attempt, &cell)
-			c.promised(w.tier, int32(attempt), true, cell, w.is.left(who))
+			c.promised(w.tier, int32(attempt), true, cell, w.is.left(who), w.is.slotOf(who))
 			c.last = w.world.Now()
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-var names = [...]string{"x", "y"}
+// names are those of two mutexes and of a semaphore.
+var names = [...]string{"x", "y", "s"}
 
 // Events of a schedule that is still not over are too many.
 const maxSteps = 400_000
@@ -22,7 +23,7 @@ type tier struct {
 	plan          *Plan
 	world         *fleet.World
 	procs         []*process
-	locks         [24]*lock // by names, which of them are shared, and whether they are renewed
+	locks         [2 * kindsOfLocks]*lock // by kind, and whether they are renewed
 	calls         []*call
 	sent          []sent
 	watch         watch
@@ -77,8 +78,8 @@ type Outcome struct {
 	Hash     uint64 // of the trace, if there is one
 }
 
-// run runs a plan to its end.
-func run(p *Plan, traces bool) Outcome {
+// newTier is a plan before its first event.
+func newTier(p *Plan, traces bool) *tier {
 	own := *p
 	t := &tier{plan: &own, traces: traces, room: rooms.Get().(*room)}
 	c := fleet.Config{Seed: p.Seed, Nodes: p.Clocks, Clients: append(p.Processes[:len(p.Processes):len(p.Processes)], fleet.Computer{Wall: epoch}), Network: p.Network, Calm: p.Length}
@@ -113,6 +114,12 @@ func run(p *Plan, traces bool) Outcome {
 			}
 		}
 	}
+	return t
+}
+
+// run runs a plan to its end.
+func run(p *Plan, traces bool) Outcome {
+	t := newTier(p, traces)
 	t.play()
 	t.room.sent = t.sent
 	t.room.clear()
@@ -205,15 +212,23 @@ func (t *tier) server(node int) int {
 }
 
 func (t *tier) lockOf(s *Step) *lock {
-	i := 2 * (4*s.Names + s.Read)
+	i := 2 * s.kind()
 	if s.NoRenew {
 		i++
 	}
 	if t.locks[i] == nil {
-		t.locks[i] = t.newLock([][]int{{0}, {1}, {0, 1}}[s.Names], s.Read, !s.NoRenew)
+		t.locks[i] = t.newLock(namesOf[s.Names], s.Read, !s.NoRenew)
 	}
 	return t.locks[i]
 }
+
+// namesOf are the names of a step's lock.
+var namesOf = [...][]int{{0}, {1}, {0, 1}, {semaphore}, {0, semaphore}, {0, 1, semaphore}}
+
+// kindsOfLocks is the number of kinds: the names, and which of them are shared.
+const kindsOfLocks = 4 * len(namesOf)
+
+func (s *Step) kind() int { return 4*s.Names + s.Read }
 
 func itoa(n int) string { return strconv.Itoa(n) }
 

@@ -60,7 +60,7 @@ func TestSeeds(t *testing.T) {
 					}
 					p := newPlan(uint64(seed))
 					out := play(p)
-					if seed < firstSeeds && !p.Readers && !p.Crowd && !p.Detaches {
+					if seed < firstSeeds && p.isPlain() {
 						mu.Lock()
 						first[p.Class].add(&out)
 						mu.Unlock()

@@ -122,6 +122,9 @@ func (k *worker) decided(c *call) {
 	}
 	p.forget(c)
 	c.finish(t)
+	if k.gone && !k.step.Try {
+		p.paces[k.step.kind()] = core.LostAt(p.now.Mono)
+	}
 	took := p.now.Mono - k.began
 	switch {
 	case k.text == nil:
@@ -156,6 +159,7 @@ func (k *worker) acquired(c *call) {
 		p.compares, p.seenAt = true, p.now
 		p.compare()
 	}
+	p.paces[k.step.kind()] = core.Pace{}
 	k.got++
 	k.hold = t.granted(c)
 	k.returns()

@@ -57,7 +57,7 @@ func (w *World) connect(node int) {
 		for lane := range Lanes {
 			if l := w.link(client, node, lane); l.asked {
 				l.asked = false
-				w.tell(client, w.now+w.delay(), Event{Kind: Connected, Node: node, Lane: lane})
+				w.tell(client, w.now+w.delayOf(node), Event{Kind: Connected, Node: node, Lane: lane})
 			}
 		}
 	}
@@ -72,6 +72,9 @@ func (w *World) delay() time.Duration {
 	return n.MinDelay + time.Duration(w.random.Int64N(int64(n.MaxDelay-n.MinDelay)+1))
 }
 
+// delayOf is how long a message to or from a node takes.
+func (w *World) delayOf(node int) time.Duration { return w.delay() + w.nodes[node].lag }
+
 func (w *World) rough() bool { return w.calm == 0 || w.now < w.calm }
 
 func (w *World) chance(p float64) bool { return p > 0 && w.rough() && w.random.Float64() < p }
@@ -84,7 +87,7 @@ func (w *World) send(client, node, lane, number int, c *wire.Call, source bool) 
 	if l.lostThere {
 		return
 	}
-	l.there = max(l.there, w.now+w.delay())
+	l.there = max(l.there, w.now+w.delayOf(node))
 	e := w.event(callArrives, l.there)
 	e.client, e.node, e.of.Lane, e.on, e.call, e.of.Call, e.source = client, node, lane, l.connection, c, number, source
 	w.push(e)
@@ -114,6 +117,14 @@ func (w *World) callArrives(e *event) (kept bool) {
 		e.at, e.number = e.on.read, w.last
 		w.push(e)
 		return true
+	case n.each > 0 && !e.turn:
+		begins := max(n.free, w.now)
+		if n.free = begins + n.each; begins > w.now {
+			w.last++
+			e.at, e.number, e.turn = begins, w.last, true
+			w.push(e)
+			return true
+		}
 	}
 	reply := wire.Reply{Err: ErrNoScript}
 	if n.knowsScript(e.call.Script, e.source) {
@@ -123,7 +134,7 @@ func (w *World) callArrives(e *event) (kept bool) {
 	if e.on.closed || e.on.lostBack {
 		return false
 	}
-	l.back = max(l.back, w.now+w.delay())
+	l.back = max(l.back, w.now+w.delayOf(e.node))
 	e.kind, e.at, e.of.Kind, e.of.Node, e.of.Reply = replyArrives, l.back, Replied, e.node, reply
 	w.last++
 	e.number = w.last
@@ -176,7 +187,7 @@ func (w *World) breakLink(client, node, lane int, why error) {
 	l := w.link(client, node, lane)
 	waiting := l.waiting
 	l.renew()
-	at := w.now + w.delay()
+	at := w.now + w.delayOf(node)
 	for _, number := range waiting {
 		w.tell(client, at, Event{Kind: Replied, Node: node, Lane: lane, Call: number, Reply: wire.Reply{Err: why}})
 	}

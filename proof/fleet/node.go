@@ -14,6 +14,8 @@ type node struct {
 	model     *scriptmodel.Node
 	clock     clock
 	wall      scriptmodel.Time // shown at the beginning, with all steps since
+	lag, each time.Duration    // see Computer
+	free      time.Duration    // when it has run all calls that have arrived
 	down      int              // faults that keep it down
 	frozen    int              // faults that keep it from running anything
 	held      []*event         // events that arrived while it was frozen
@@ -23,7 +25,7 @@ type node struct {
 }
 
 func newNode(on Computer) *node {
-	n := &node{model: scriptmodel.New(on.Wall.Add(-time.Hour)), clock: clockOf(on), wall: on.Wall, histories: 1}
+	n := &node{model: scriptmodel.New(on.Wall.Add(-time.Hour)), clock: clockOf(on), wall: on.Wall, lag: on.Lag, each: on.Each, histories: 1}
 	n.model.Receivers = make(map[string]int)
 	return n
 }
@@ -47,7 +49,7 @@ func (n *node) history() string {
 }
 
 func (w *World) subscribe(client, node int, channel string) {
-	e := w.event(subscribeArrives, w.now+w.delay())
+	e := w.event(subscribeArrives, w.now+w.delayOf(node))
 	e.client, e.node, e.of.Channel = client, node, channel
 	w.push(e)
 }
@@ -55,14 +57,14 @@ func (w *World) subscribe(client, node int, channel string) {
 func (w *World) subscribeArrives(e *event) {
 	l, n := w.link(e.client, e.node, 0), w.nodes[e.node]
 	if n.down > 0 || n.frozen > 0 || l.cutThere > 0 || l.cutBack > 0 || l.stalled > 0 {
-		w.tell(e.client, w.now+w.delay(), Event{Kind: Unsubscribed, Node: e.node})
+		w.tell(e.client, w.now+w.delayOf(e.node), Event{Kind: Unsubscribed, Node: e.node})
 		return
 	}
 	if !slices.Contains(l.channels, e.of.Channel) {
 		l.channels = append(l.channels, e.of.Channel)
 		n.model.Receivers[e.of.Channel]++
 	}
-	l.heard = max(l.heard, w.now+w.delay())
+	l.heard = max(l.heard, w.now+w.delayOf(e.node))
 	w.tell(e.client, l.heard, Event{Kind: Subscribed, Node: e.node, Channel: e.of.Channel})
 }
 
@@ -73,7 +75,7 @@ func (w *World) unsubscribe(client, node int) {
 		w.nodes[node].model.Receivers[ch]--
 	}
 	l.channels = l.channels[:0]
-	l.heard = max(l.heard, w.now+w.delay())
+	l.heard = max(l.heard, w.now+w.delayOf(node))
 	w.tell(client, l.heard, Event{Kind: Unsubscribed, Node: node})
 }
 
@@ -86,7 +88,7 @@ func (w *World) publish(node int, m scriptmodel.Message) {
 		if l.cutBack > 0 || !slices.Contains(l.channels, m.Channel) {
 			continue
 		}
-		l.heard = max(l.heard, w.now+w.delay())
+		l.heard = max(l.heard, w.now+w.delayOf(node))
 		w.tell(i, l.heard, Event{Kind: Told, Node: node, Channel: m.Channel, Text: m.Text})
 	}
 }

@@ -28,6 +28,7 @@ type event struct {
 	client int
 	node   int
 	on     *connection
+	turn   bool // the node has run the calls before it
 	source bool // the call has the source of its script along
 	do     func()
 	call   *wire.Call

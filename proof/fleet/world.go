@@ -22,6 +22,8 @@ type Config struct {
 type Computer struct {
 	Wall scriptmodel.Time // its wall clock at the beginning
 	Rate float64          `shrink:"1"` // of the clocks; 0 means 1
+	Lag  time.Duration    // of a node: added to the delay of each message to it or from it
+	Each time.Duration    // of a node: how long it takes to run a call
 }
 
 // Network has the delays and losses of messages.

@@ -67,7 +67,7 @@
 //   - A paused process: its messages and its workers stand still, but its timers do not. Tests of
 //     internal/quorum cover timers that fire late, after a suspend.
 //   - Nodes that drop out one after another for a moment, and the cost of silent nodes: tests of
-//     redlock and slotsim have them. MultiLocks over two quorums. Ids of a latch that are added
+//     redlock and coresim have them. MultiLocks over two quorums. Ids of a latch that are added
 //     more than a retention apart.
 //   - With the restart guard, client clocks that differ, and replicas with outdated keys: a replica
 //     only lacks some.

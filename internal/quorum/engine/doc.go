@@ -1,5 +1,5 @@
 // Package engine has the decisions of a client beyond a single call, without a clock, a goroutine,
-// a mutex or a connection. Its callers, package quorum and the simulations coresim and slotsim,
+// a mutex or a connection. Its callers, package quorum and the simulation coresim,
 // give it the time and carry out its results. Only package quorum uses redisson.go and
 // latch.go.
 //
