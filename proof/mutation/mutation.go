@@ -35,6 +35,7 @@ type statement struct {
 	line       int
 	text       string // its first line
 	start, end int    // in the file
+	function   int    // the last line of its function
 	skipped    bool   // without it the package does not compile
 }
 
@@ -170,27 +171,36 @@ func (m *Mutations) statements(t *testing.T) (all []*statement) {
 		}
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
-			if !ok {
+			if !ok || f.Body == nil {
 				continue
 			}
-			for _, s := range lists(f) {
+			for _, s := range lists(f.Body) {
 				from, to := set.Position(s.Pos()), set.Position(s.End())
 				first, _, more := strings.Cut(string(text[from.Offset:to.Offset]), "\n")
 				if more {
 					first += " ..."
 				}
-				all = append(all, &statement{number: len(all) + 1, file: filepath.Base(path), line: from.Line, text: first, start: from.Offset, end: to.Offset})
+				all = append(all, &statement{number: len(all) + 1, file: filepath.Base(path), line: from.Line, text: first, start: from.Offset, end: to.Offset, function: set.Position(s.body.Rbrace).Line})
 			}
 		}
 	}
 	return all
 }
 
-// lists returns the statements of a function in the list of a block or a case, also nested ones.
-func lists(f *ast.FuncDecl) (all []ast.Stmt) {
-	ast.Inspect(f, func(n ast.Node) bool {
+// listed is a statement in the list of a block or a case.
+type listed struct {
+	ast.Stmt
+	body *ast.BlockStmt // of its function
+}
+
+// lists returns the statements of a function that can be left out, in their order, also nested ones.
+func lists(body *ast.BlockStmt) (all []listed) {
+	ast.Inspect(body, func(n ast.Node) bool {
 		var list []ast.Stmt
 		switch n := n.(type) {
+		case *ast.FuncLit:
+			all = append(all, lists(n.Body)...)
+			return false
 		case *ast.BlockStmt:
 			list = n.List
 		case *ast.CaseClause:
@@ -209,11 +219,11 @@ func lists(f *ast.FuncDecl) (all []ast.Stmt) {
 					continue
 				}
 			}
-			all = append(all, s)
+			all = append(all, listed{s, body})
 		}
 		return true
 	})
-	slices.SortFunc(all, func(a, b ast.Stmt) int { return cmp.Compare(a.Pos(), b.Pos()) })
+	slices.SortFunc(all, func(a, b listed) int { return cmp.Compare(a.Pos(), b.Pos()) })
 	return all
 }
 
@@ -251,7 +261,7 @@ func (m *Mutations) skip(t *testing.T, all []*statement, file, line string) {
 	file = file[strings.LastIndexByte(file, '_')+1:]
 	var last *statement
 	for _, s := range all {
-		if s.file == file && s.line < end+1 && !s.skipped {
+		if s.file == file && s.function == end && !s.skipped {
 			if last == nil || s.end > last.end || s.end == last.end && s.start < last.start {
 				last = s
 			}
