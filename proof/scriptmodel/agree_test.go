@@ -91,15 +91,20 @@ func step(real side, m *model, c command) string {
 	return ""
 }
 
-// bothNoLock reports whether both replies name a field that makes the key no lock. The server
-// decides which one comes first.
+// bothNoLock reports whether both replies name a field that makes the key no lock, or an owner that
+// makes it no latch. The server decides which one comes first.
 func bothNoLock(m *model, c command, replies ...[]byte) bool {
 	if c.call == nil {
 		return false
 	}
 	v, _ := m.node.Peek(c.at, c.call.Keys()[0])
 	for _, r := range replies {
-		name, ok := strings.CutPrefix(strings.TrimSuffix(string(r), "\r\n"), "-NOTALOCK ")
+		said := strings.TrimSuffix(string(r), "\r\n")
+		name, ok := strings.CutPrefix(said, "-NOTALOCK ")
+		if !ok {
+			name, ok = strings.CutPrefix(said, "-WRONGKIND field ")
+			ok = ok && isOwner(name)
+		}
 		if !ok || !slices.ContainsFunc(v.Fields, func(f scriptmodel.Field) bool { return f.Name == name }) {
 			return false
 		}

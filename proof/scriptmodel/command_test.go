@@ -68,4 +68,6 @@ var named = map[*wire.Script]string{
 	wire.Raise("", "", 0, 0, 0).OfSemaphore(1, 0).Script:              "slot_raise",
 	wire.Inspect("", 0).OfSemaphore(1, 0).Script:                      "slot_inspect",
 	wire.ForceRelease("").OfSemaphore(1, 0).Script:                    "slot_force_release",
+
+	wire.LatchTail("", 1, 0).Script: "latch",
 }

@@ -17,17 +17,19 @@ import (
 // model, and often chooses values close to a border: a holder, the first waiter, the ms of an end.
 type generator struct {
 	*rand.Rand
-	model  *model
-	now    scriptmodel.Time
-	names  []string
-	name   string           // of the lock of the next command
-	wild   float64          // share of events that no client of this library causes
-	stamp  int              // of histories
-	crowds bool             // some queues are long
-	shares float64          // share of calls that share the lock
-	slots  float64          // share of calls on a semaphore
-	follow func() wire.Call // the likely next call
-	set    setting
+	model   *model
+	now     scriptmodel.Time
+	names   []string
+	name    string           // of the lock of the next command
+	wild    float64          // share of events that no client of this library causes
+	stamp   int              // of histories
+	crowds  bool             // some queues are long
+	shares  float64          // share of calls that share the lock
+	slots   float64          // share of calls on a semaphore
+	latches float64          // share of calls on a latch
+	opens   int              // how many ids open it
+	follow  func() wire.Call // the likely next call
+	set     setting
 }
 
 // epoch is no round number: some servers show a score with many zeros as 1.79e+15, others in
@@ -46,6 +48,7 @@ func newGenerator(seed uint64, m *model) *generator {
 	if m.fixed != nil {
 		g.set.info = *m.fixed
 	}
+	g.mostlyLatches(seed)
 	return g
 }
 
@@ -150,6 +153,9 @@ func (g *generator) borders() (at []int64) {
 }
 
 func (g *generator) keys() []string {
+	if g.latches > 0 && g.chance(0.9) {
+		return []string{g.name, wire.LatchKey(g.name)}
+	}
 	return []string{g.name, wire.QueueKey(g.name), wire.EntriesKey(g.name), wire.TokenKey(g.name), wire.SlotsKey(g.name)}
 }
 
@@ -269,6 +275,9 @@ func (g *generator) hold(owner quorumlock.Owner) int {
 
 // call is the call of a script.
 func (g *generator) call() wire.Call {
+	if g.latches > 0 && g.chance(g.latches) {
+		return g.latched()
+	}
 	owner := g.owner()
 	if g.chance(g.slots) {
 		return g.slotted(owner)
@@ -455,6 +464,9 @@ func (g *generator) happening() command {
 	case 8:
 		if set.listening = nil; g.chance(0.7) {
 			set.listening = []string{wire.UnlockChannel(g.name)}
+			if g.latches > 0 {
+				set.listening = append(set.listening, wire.LatchKey(g.name))
+			}
 		}
 	default:
 		set.info.Denied = g.chance(0.3)

@@ -17,6 +17,9 @@ import (
 func (g *generator) mischief() command {
 	key, v := g.name, scriptmodel.Value{}
 	field := func(name, value string) { v.Fields = append(v.Fields, scriptmodel.Field{Name: name, Value: value}) }
+	if g.latches > 0 && g.chance(0.8) {
+		return g.latchScene()
+	}
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}

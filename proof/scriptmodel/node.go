@@ -100,6 +100,8 @@ var (
 	slotRaiseScript          = wire.Raise("", "", 0, 0, 0).OfSemaphore(1, 0).Script
 	slotInspectScript        = wire.Inspect("", 0).OfSemaphore(1, 0).Script
 	slotForceReleaseScript   = wire.ForceRelease("").OfSemaphore(1, 0).Script
+
+	latchScript = wire.LatchTail("", 1, 0).Script
 )
 
 var errUnknown = errors.New("NOSCRIPT the model has no such script")
@@ -179,6 +181,9 @@ func (n *Node) Do(now Time, c *wire.Call) (reply wire.Reply, told []Message) {
 	case transferScript:
 		n.openCounter()
 		reply = n.transfer()
+	case latchScript:
+		n.openCounter()
+		reply = n.latch(n.key(wire.LatchKey(n.name)))
 	case guardedTransferScript:
 		n.openCounter()
 		if left, out := n.guard(true); out {

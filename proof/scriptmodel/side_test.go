@@ -3,6 +3,7 @@ package scriptmodel_test
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,11 +119,14 @@ func resp(b []byte, v any) []byte {
 	return append(b, "\r\n"...)
 }
 
+// own matches the scripts' own errors.
+var own = regexp.MustCompile(`^-(NOTALOCK|NOSEMAPHORE|WRONGKIND|LATCH) `)
+
 // normal reduces an error to the part that the model promises: the whole text if it is the script's
 // own, and the kind if Redis or Lua has raised it.
 func normal(reply []byte) []byte {
 	switch {
-	case reply[0] != '-' || bytes.HasPrefix(reply, []byte("-NOTALOCK ")) || bytes.HasPrefix(reply, []byte("-NOSEMAPHORE ")):
+	case reply[0] != '-' || own.Match(reply):
 		return reply
 	case bytes.Contains(reply, []byte("WRONGTYPE")):
 		return []byte("-WRONGTYPE")

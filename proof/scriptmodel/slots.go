@@ -13,7 +13,7 @@ import (
 
 const (
 	semaphoreMark = "quorumlock_semaphore"
-	latchMark     = "quorumlock_latch" // of a latch; its script is not modelled
+	latchMark     = "quorumlock_latch" // of a latch
 )
 
 // record is the member with the slot of a successor; "" if the owner is none.
