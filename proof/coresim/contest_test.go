@@ -75,28 +75,28 @@ func (c *contest) begin(seed uint64, crowds ...crowd) *tier {
 	return newTier(p, false)
 }
 
-// counts are those of a contest so far.
-type counts struct{ grants, handed, scripts int }
+// tally is what a contest has come to so far.
+type tally struct{ grants, handed, scripts int }
 
 // playTo plays a contest up to a time.
-func (t *tier) playTo(tb testing.TB, until time.Duration) counts {
+func (t *tier) playTo(tb testing.TB, until time.Duration) tally {
 	tb.Helper()
 	t.fired = 0
 	t.world.Run(until)
 	if len(t.violations) > 0 {
 		tb.Fatal(t.violations[0])
 	}
-	return counts{t.watch.grants, t.watch.successors, t.watch.scripts}
+	return tally{t.watch.grants, t.watch.successors, t.watch.scripts}
 }
 
 // rate is what callers of a semaphore get after a warm-up, in the time of so many holds.
-func (c *contest) rate(tb testing.TB, seed uint64, callers, holds int) (n counts, while time.Duration) {
+func (c *contest) rate(tb testing.TB, seed uint64, callers, holds int) (n tally, while time.Duration) {
 	t := c.begin(seed, crowd{callers: callers, names: 3, apart: c.far})
 	warm := time.Duration(callers) * (c.hold + 4*c.far)
 	while = time.Duration(holds) * c.hold
 	before := t.playTo(tb, warm)
 	n = t.playTo(tb, warm+while)
-	return counts{n.grants - before.grants, n.handed - before.handed, n.scripts - before.scripts}, while
+	return tally{n.grants - before.grants, n.handed - before.handed, n.scripts - before.scripts}, while
 }
 
 // Many callers may ask at once for free slots, and a minority of nodes may be silent. Yet a slot
@@ -247,7 +247,7 @@ func BenchmarkContest(b *testing.B) {
 		} {
 			c.permits = permits
 			b.Run(fmt.Sprintf("slots %d, messages %v to %v, hold %v, silent %d, slow %d", permits, c.near, c.far, c.hold, c.silent, c.slow), func(b *testing.B) {
-				var all counts
+				var all tally
 				var while time.Duration
 				for i := range b.N {
 					n, w := c.rate(b, uint64(i), 64, 500)

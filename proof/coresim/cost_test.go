@@ -31,7 +31,9 @@ var firstCost = [...]cost{
 }
 
 // isPlain reports whether a plan has mutexes alone.
-func (p *Plan) isPlain() bool { return !p.Readers && !p.Crowd && !p.Detaches && p.Permits == 0 }
+func (p *Plan) isPlain() bool {
+	return !p.Readers && !p.Crowd && !p.Detaches && p.Permits+p.Latch.N == 0
+}
 
 // costsNoMore fails if the first schedules cost more than firstCost.
 func costsNoMore(t *testing.T, all *[len(firstCost)]cost) {

@@ -89,6 +89,16 @@ const (
 	// A lock that a confirmed Unlock leaves for a while is granted to nobody else in that time.
 	keptOn = "what is kept is kept"
 
+	// A latch is a single set of ids that only grows: such a set would allow some order of all
+	// calls. A Done that failed may add its id at any later time, or never. A caller's latch never
+	// has fewer ids than it had, however many nodes forget. When Done returns nil, a quorum has its
+	// id. A call reports the latch as forgotten only if more nodes forget than the quorum allows
+	// for. When all nodes are well, each id is added soon, and the latch opens.
+	oneSet       = "a latch is one set that grows"
+	quorumHas    = "a quorum has what is done"
+	notForgotten = "no latch is forgotten"
+	waitEnds     = "a Wait ends when the latch is open"
+
 	// A detached hold goes on in at most one process, with its token, and not after another owner
 	// has had the lock (tokens rise).
 	attachedOnce = "a hold is attached once"

@@ -42,6 +42,7 @@ type Plan struct {
 	Crowd       bool // one process has more callers than it sends to the nodes at one time
 	Detaches    bool // some holds are detached, and others go on with them
 	Permits     int  // of the semaphore s; 0: there is none
+	Latch       LatchPlan
 	Guard       bool // all clients have the restart guard: any node may restart without its data
 	Network     fleet.Network
 	Latency     time.Duration // the longest of most messages, one way
@@ -196,6 +197,7 @@ func newPlan(seed uint64) *Plan {
 	p.readers()
 	p.detaches()
 	p.slots()
+	p.latches()
 	return p
 }
 
@@ -415,6 +417,9 @@ func (p *Plan) String() string {
 		for _, s := range x.Steps {
 			fmt.Fprintf(&b, "  w%d in p%d: %+v\n", i+1, x.Process+1, s)
 		}
+	}
+	if p.Latch.N > 0 {
+		fmt.Fprintf(&b, "  latch %+v\n", p.Latch)
 	}
 	for i := range p.Faults {
 		fmt.Fprintf(&b, "  at %v: %s\n", p.Faults[i].At, describe(&p.Faults[i]))

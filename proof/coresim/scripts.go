@@ -201,6 +201,9 @@ func (w *watch) before(node, number int) {
 		return
 	}
 	it := w.sent[number].item
+	if it.call == nil { // of the latch
+		return
+	}
 	w.was.read(w, node, it.call.lock.nameNumber(int(it.k.Cell)))
 }
 
@@ -212,6 +215,12 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 	}
 	l, it := w.sent[number].lane, w.sent[number].item
 	c, k := it.call, &it.k
+	if c == nil {
+		if w.traces {
+			w.note("n%d: latch: %v -> %v %v", node+1, s.Args(), reply.Value, reply.Err)
+		}
+		return
+	}
 	name := c.lock.nameNumber(int(k.Cell))
 	ms := w.is.read(w, node, name)
 	w.me = s.AppendArg(w.me[:0], 0)

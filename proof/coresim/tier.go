@@ -40,6 +40,7 @@ type tier struct {
 	texts         int // detached holds
 	takers        int // of those
 	attachedHolds int
+	latch         history
 }
 
 // sent is a call on its way.
@@ -114,6 +115,7 @@ func newTier(p *Plan, traces bool) *tier {
 			}
 		}
 	}
+	t.startLatch()
 	return t
 }
 
@@ -145,6 +147,7 @@ func (t *tier) play() {
 		t.advance(interval)
 	}
 	t.probes()
+	t.openLatch()
 	t.advance(t.slack() + time.Second)
 	if len(t.violations) == 0 {
 		t.advance(t.quiet())

@@ -104,6 +104,6 @@ func (g *generator) latchScene() command {
 // isOwner reports whether a field is one of those that latch.lua takes for an owner: the server
 // decides which one comes first.
 func isOwner(field string) bool {
-	_, after, ok := strings.Cut(field, ":")
-	return ok && strings.Trim(after, "0123456789/.") == ""
+	name, after, _ := strings.Cut(field, ":")
+	return name != "" && !strings.Contains(name, " ") && strings.Trim(after, "0123456789/.") == "" && strings.IndexAny(after, "0123456789") == 0
 }
