@@ -154,6 +154,10 @@ func (t *tier) keeps(c *call, p *process, kept time.Duration) bool {
 // it soon, too, unless a waiter for exclusive use is ahead or has just left. In that case, handoff
 // is called again later.
 func (t *tier) handoff(name int) {
+	if len(t.peers) > 0 {
+		t.noticed(name)
+		return
+	}
 	if t.plan.Class != calm || t.isMulti() || !t.free(name, true) {
 		return
 	}
@@ -276,7 +280,8 @@ func (t *tier) clears(c *call, n int) bool {
 // for a waiter that wants it alone.
 func (t *tier) tried() {
 	// A MultiLock that waits for one lock is the first in the queue of the other.
-	if t.plan.Class != calm || t.isMulti() {
+	// A peer has some nodes already while it waits for the next one.
+	if t.plan.Class != calm || t.isMulti() || len(t.peers) > 0 {
 		return
 	}
 	for _, w := range t.plan.Workers {

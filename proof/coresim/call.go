@@ -86,6 +86,7 @@ type call struct {
 	asked    []*batch       // the batches of the first attempt that may still be recalled
 
 	activity
+	beside
 }
 
 // extension is an Extend that waits for a round.
@@ -143,6 +144,9 @@ func (c *call) apply(e core.Event) {
 	c.freed = c.freed || fx.Released
 	if fx.Outcome != core.Undecided {
 		c.outcome, c.reason, c.decided = fx.Outcome, fx.Reason, true
+		if fx.Outcome == core.Acquired {
+			c.grantedBeside()
+		}
 	}
 	c.arm()
 }
@@ -291,8 +295,9 @@ func (c *call) script(k *core.Call, entry *wire.Entry, hint uint64) wire.Call {
 		if k.Other > 0 {
 			s = s.Only(int(k.Other) - 1)
 		}
+		return s
 	}
-	return s
+	return c.opened(k, s)
 }
 
 // answered takes the replies of a node.
@@ -316,6 +321,7 @@ func (c *call) replied(it *item) {
 	if k.Do == core.Acquire && r.OK {
 		p.saw(c.lock.nameNumber(int(k.Cell)), r.Token)
 	}
+	c.meet(k, &r)
 	c.apply(core.Event{Kind: core.Replied, Call: *k, Reply: r})
 }
 
@@ -334,6 +340,7 @@ func (c *call) listen() {
 			p.to.Subscribe(p.tier.server(node), p.channel)
 		}
 	}
+	c.listenToPeers()
 }
 
 func (c *call) notify(by func(cell int) bool) {
@@ -368,6 +375,7 @@ func (c *call) release(keep time.Duration) {
 	if c.worker.text != nil && c.worker.hold == nil { // it goes back to where it was
 		e.Kind = core.GiveBack
 	}
+	c.leaveOpen(&e)
 	c.step(e)
 }
 

@@ -62,6 +62,7 @@ func (t *tier) granted(c *call) *hold {
 			t.violate(keptOn, "%s was granted the lock, which is kept from %v to %v", c.caller.Waiter, s.from, s.to)
 		}
 	}
+	t.besidePeers(h)
 	for _, name := range c.lock.names {
 		if c.worker.text == nil {
 			t.ordered(h, name, bound)

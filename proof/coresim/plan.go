@@ -50,6 +50,8 @@ type Plan struct {
 	Clocks      []fleet.Computer
 	Processes   []fleet.Computer
 	Workers     []WorkerPlan  `shrink:"drop"`
+	Peers       []PeerPlan    `shrink:"drop"` // clients of Redisson's
+	Contest     bool          // the workers and the peers always wait
 	Faults      []fleet.Fault `shrink:"drop"`
 }
 
@@ -196,6 +198,7 @@ func newPlan(seed uint64) *Plan {
 	p.crowds()
 	p.readers()
 	p.detaches()
+	p.peers()
 	p.slots()
 	p.latches()
 	return p
@@ -420,6 +423,9 @@ func (p *Plan) String() string {
 	}
 	if p.Latch.N > 0 {
 		fmt.Fprintf(&b, "  latch %+v\n", p.Latch)
+	}
+	for i := range p.Peers {
+		fmt.Fprintf(&b, "  peer%d: %+v\n", i+1, p.Peers[i])
 	}
 	for i := range p.Faults {
 		fmt.Fprintf(&b, "  at %v: %s\n", p.Faults[i].At, describe(&p.Faults[i]))

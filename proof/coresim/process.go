@@ -38,7 +38,8 @@ type process struct {
 	asked    time.Duration
 	now      core.Time
 	to       *fleet.Effects
-	dead     bool // it has died
+	redisson *redisson // nil in a plan without Redisson's clients
+	dead     bool      // it has died
 	closed   bool
 }
 
@@ -58,6 +59,10 @@ func (do something) ring(time.Duration) { do() }
 
 func (t *tier) newProcess(i int) *process {
 	p := &process{tier: t, number: i, id: "p" + strconv.Itoa(i+1), live: make([]*call, 0, 4)}
+	if len(t.plan.Peers) > 0 {
+		p.id += "~" // as in the owners of package quorum, but not in Redisson's
+		p.redisson = &redisson{met: make(map[*lock]time.Duration)}
+	}
 	p.channel = wire.WakeChannel(p.id)
 	p.lanes = make([]lane, t.plan.Nodes*fleet.Lanes)
 	for j := range p.lanes {
@@ -78,6 +83,10 @@ func (p *process) Step(now fleet.Clock, e fleet.Event, to *fleet.Effects) {
 		return
 	}
 	p.now, p.to = p.tier.timeOf(p.number, now), to
+	if p.ofPeers(&e) {
+		p.run()
+		return
+	}
 	switch e.Kind {
 	case fleet.Started:
 		for _, k := range p.workers {
@@ -246,6 +255,7 @@ func (p *process) heard(node int, message string) {
 		switch e.Kind {
 		case core.Handoff:
 			p.saw(c.lock.nameNumber(cell), e.Token)
+			c.handedBeside(cell)
 		case core.Turn:
 			c.worker.called()
 		}
@@ -269,6 +279,7 @@ func (p *process) close() {
 		return
 	}
 	p.closed = true
+	p.forgetPeers(true)
 	for _, c := range append([]*call(nil), p.live...) {
 		c.step(core.Event{Kind: core.Close})
 	}

@@ -25,7 +25,7 @@ func (p *Plan) names() int {
 // other seeds unchanged.
 func (p *Plan) slots() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x5107))}
-	if p.Twins || !g.chance(1./6) {
+	if p.Twins || p.Contest || !g.chance(1./6) {
 		return
 	}
 	p.Permits = pick(g, 1, 2, 2, 2, 3, 3, 5, 8)

@@ -41,6 +41,7 @@ type tier struct {
 	takers        int // of those
 	attachedHolds int
 	latch         history
+	peers         []*peer
 }
 
 // sent is a call on its way.
@@ -72,6 +73,7 @@ type Outcome struct {
 	Scripts    int
 	// Unsent attempts that were dropped together with their releases, counted per node.
 	Recalls  int
+	Theirs   int           // grants to Redisson's clients
 	Attached int           // detached holds that were attached
 	Attempts int           // by the calls that were granted the lock
 	Waited   time.Duration // by them
@@ -95,6 +97,10 @@ func newTier(p *Plan, traces bool) *tier {
 		proc := t.newProcess(i)
 		t.procs = append(t.procs, proc)
 		clients = append(clients, proc)
+	}
+	for i := range p.Peers {
+		peer := t.newPeer(i)
+		t.peers, clients, c.Clients = append(t.peers, peer), append(clients, peer), append(c.Clients, fleet.Computer{Wall: epoch})
 	}
 	for i := range p.Workers {
 		t.work(i, p.Workers[i].Process, p.Workers[i].Steps)
@@ -125,7 +131,7 @@ func run(p *Plan, traces bool) Outcome {
 	t.play()
 	t.room.sent = t.sent
 	t.room.clear()
-	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.successors, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Recalls: t.recalls, Attached: t.attachedHolds, Trace: t.trace.String()}
+	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.successors, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Recalls: t.recalls, Theirs: t.theirs(), Attached: t.attachedHolds, Trace: t.trace.String()}
 	if traces {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(out.Trace))
@@ -146,12 +152,14 @@ func (t *tier) play() {
 	for !t.over() {
 		t.advance(interval)
 	}
+	t.fair()
 	t.probes()
 	t.openLatch()
 	t.advance(t.slack() + time.Second)
 	if len(t.violations) == 0 {
 		t.advance(t.quiet())
 		t.empty()
+		t.withoutPeers()
 	}
 }
 
@@ -162,18 +170,28 @@ func (t *tier) over() bool {
 	if t.world.Now() < t.plan.Length+t.plan.Network.MaxSlow {
 		return false
 	}
+	for _, p := range t.peers {
+		if !p.ended {
+			return t.late("peer", p.number)
+		}
+	}
 	for _, p := range t.procs {
 		for _, k := range p.workers {
 			if k.ended || p.dead || p.closed {
 				continue
 			}
-			if t.world.Now() > t.plan.Length+t.plan.Network.MaxSlow+time.Minute+20*t.plan.TTL {
-				t.violate(inTime, "w%d does not end", k.number+1)
-				return true
-			}
-			return false
+			return t.late("w", k.number)
 		}
 	}
+	return true
+}
+
+// late reports whether it is so late that an actor that goes on has failed.
+func (t *tier) late(who string, number int) bool {
+	if t.world.Now() <= t.plan.Length+t.plan.Network.MaxSlow+time.Minute+20*t.plan.TTL {
+		return false
+	}
+	t.violate(inTime, "%s%d does not end", who, number+1)
 	return true
 }
 

@@ -43,7 +43,7 @@ func TestSeeds(t *testing.T) {
 		}
 		return
 	}
-	var next, grants, ran, recalls, attached, bad atomic.Int64
+	var next, grants, ran, recalls, attached, theirs, bad atomic.Int64
 	var mu sync.Mutex
 	var first [len(firstCost)]cost
 	next.Store(int64(*from))
@@ -69,6 +69,7 @@ func TestSeeds(t *testing.T) {
 					ran.Add(int64(out.Scripts))
 					recalls.Add(int64(out.Recalls))
 					attached.Add(int64(out.Attached))
+					theirs.Add(int64(out.Theirs))
 					if len(out.Violations) == 0 {
 						continue
 					}
@@ -90,9 +91,12 @@ func TestSeeds(t *testing.T) {
 	if *seeds >= 1000 && bad.Load() == 0 && attached.Load() == 0 {
 		t.Error("no detached hold went on")
 	}
+	if *seeds >= 1000 && bad.Load() == 0 && theirs.Load() == 0 {
+		t.Error("no client of Redisson's got a lock")
+	}
 	n, took := *seeds, time.Since(start)
-	t.Logf("%d seeds in %v, %.0f a second; %.1f grants, %.0f scripts and %.2f recalls a seed; %d holds attached; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
-		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), float64(recalls.Load())/float64(n), attached.Load(), bad.Load())
+	t.Logf("%d seeds in %v, %.0f a second; %.1f grants, %.0f scripts and %.2f recalls a seed; %d holds attached; %d grants to Redisson; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
+		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), float64(recalls.Load())/float64(n), attached.Load(), theirs.Load(), bad.Load())
 }
 
 func play(p *Plan) Outcome {

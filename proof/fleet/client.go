@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -43,7 +44,7 @@ type Event struct {
 	Lane    int        // Replied, Connected
 	Call    int        // Replied: the number that the client gave the call
 	Reply   wire.Reply // Replied
-	Channel string     // Told, Subscribed
+	Channel string     // Told, Subscribed, and Unsubscribed if just one subscription has failed
 	Text    string     // Told
 }
 
@@ -93,6 +94,15 @@ func (to *Effects) Connects(node, lane int) bool { return to.world.connects(to.c
 
 // Subscribe asks for the messages of a channel at a node.
 func (to *Effects) Subscribe(node int, channel string) { to.world.subscribe(to.client, node, channel) }
+
+// Unsubscribe ends a subscription at once. Messages that are on their way still arrive.
+func (to *Effects) Unsubscribe(node int, channel string) {
+	l := to.world.link(to.client, node, 0)
+	if i := slices.Index(l.channels, channel); i >= 0 {
+		l.channels = slices.Delete(l.channels, i, i+1)
+		to.world.nodes[node].model.Receivers[channel]--
+	}
+}
 
 // Random returns a number below n that depends on the seed.
 func (to *Effects) Random(n int64) int64 { return to.world.random.Int64N(n) }

@@ -57,7 +57,7 @@ func (w *World) subscribe(client, node int, channel string) {
 func (w *World) subscribeArrives(e *event) {
 	l, n := w.link(e.client, e.node, 0), w.nodes[e.node]
 	if n.down > 0 || n.frozen > 0 || l.cutThere > 0 || l.cutBack > 0 || l.stalled > 0 {
-		w.tell(e.client, w.now+w.delayOf(e.node), Event{Kind: Unsubscribed, Node: e.node})
+		w.tell(e.client, w.now+w.delayOf(e.node), Event{Kind: Unsubscribed, Node: e.node, Channel: e.of.Channel})
 		return
 	}
 	if !slices.Contains(l.channels, e.of.Channel) {

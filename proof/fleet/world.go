@@ -112,6 +112,9 @@ func (w *World) Node(i int) (*scriptmodel.Node, scriptmodel.Time) {
 	return w.nodes[i].model, w.nodes[i].time(w.now)
 }
 
+// Answers reports whether a node runs scripts: it is neither down nor frozen.
+func (w *World) Answers(i int) bool { return w.nodes[i].down == 0 && w.nodes[i].frozen == 0 }
+
 // Clock returns the reading of a client's clocks.
 func (w *World) Clock(i int) Clock {
 	c := w.clients[i]

@@ -1,0 +1,489 @@
+package coresim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/proof/fleet"
+	"github.com/quorumlock/quorumlock/proof/scriptmodel"
+)
+
+// PeerPlan has the actions of a client of Redisson's, with one thread.
+type PeerPlan struct {
+	Names  int
+	Polls  time.Duration `shrink:"0"` // it asks again after so long; 0: it subscribes
+	Silent bool          // its releases have no message, like those of an RSpinLock
+	Wait   time.Duration // for a member, at most
+	Steps  []PeerStep    `shrink:"drop"`
+}
+
+// PeerStep is a lock and unlock by a peer.
+type PeerStep struct {
+	After, Hold time.Duration
+	NoRenew     bool
+}
+
+// peers adds clients of Redisson's to some seeds. Its own generator keeps the other seeds
+// unchanged. Redisson knows neither the restart guard nor two addresses of one server.
+func (p *Plan) peers() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0x3ed155))}
+	if p.Guard || p.Twins || !g.chance(0.06) {
+		return
+	}
+	if p.Class == calm && g.chance(0.15) {
+		p.contest(g)
+		return
+	}
+	for range 1 + g.IntN(3) {
+		x := PeerPlan{Silent: g.chance(0.15), Wait: g.between(p.TTL/4, p.TTL)}
+		if p.Quorum == p.Nodes { // a RedissonMultiLock needs each member
+			x.Names = pick(g, 0, 0, 1, 2)
+		}
+		if x.Silent || g.chance(0.2) {
+			x.Polls = g.between(2*p.Latency, 20*p.Latency)
+		}
+		for range 1 + g.IntN(5) {
+			x.Steps = append(x.Steps, PeerStep{g.between(0, p.TTL/2), g.between(0, p.TTL/3), g.chance(0.2)})
+		}
+		p.Peers = append(p.Peers, x)
+	}
+}
+
+// contest makes a plan in which workers and peers always wait for x.
+func (p *Plan) contest(g generator) {
+	p.Contest, p.Readers, p.Crowd, p.Detaches, p.MaxHold = true, false, false, false, 0
+	p.TTL, p.NodeTimeout, p.Length = 2*time.Second, 500*time.Millisecond, 2*time.Second
+	p.Workers = nil
+	hold := g.between(time.Millisecond, 8*time.Millisecond)
+	most := int(p.Length / hold)
+	if p.Quorum < p.Nodes {
+		p.Quorum = p.Nodes/2 + 1
+	}
+	for i := range 2 + g.IntN(5) {
+		p.Workers = append(p.Workers, WorkerPlan{i % len(p.Processes), slices.Repeat([]Step{{Hold: []Use{{After: hold}}}}, most)})
+	}
+	for range 1 + g.IntN(6) {
+		p.Peers = append(p.Peers, PeerPlan{Wait: 1500 * time.Millisecond, Steps: slices.Repeat([]PeerStep{{Hold: hold}}, most)})
+	}
+}
+
+// peer plays a plan: as a RedissonRedLock that needs a quorum of the nodes, a RedissonMultiLock of
+// x and y at each node, or an RLock of a single node. Its scripts run at the nodes by events of the
+// world. Unlike Redisson's clients, it ends its hold when the nodes may. So mutual exclusion holds
+// under faults, too.
+type peer struct {
+	generator
+	tier   *tier
+	number int
+	client int // of the fleet
+	owner  string
+	plan   *PeerPlan
+	steps  []PeerStep
+	step   *PeerStep
+	cells  []site
+	limit  int // how many members may fail
+	member int // that it asks or waits for
+	failed int
+	keys   []time.Duration // by member: until when the node keeps its key; 0: it has none
+	round  int             // changes with each attempt, to void renewals
+	id     int             // changes with each action, to void its timers
+	since  time.Duration   // it waits for the member
+	hears  bool            // it has subscribed at the member
+	told   bool            // a message came that it has not used
+	waits  bool            // for a message
+	holds  bool
+	grants int
+	moves  int // members that it got
+	ended  bool
+}
+
+func (t *tier) newPeer(i int) *peer {
+	p := &peer{tier: t, number: i, client: len(t.procs) + i, plan: &t.plan.Peers[i], generator: generator{rand.New(rand.NewPCG(t.plan.Seed, uint64(i)))}}
+	p.owner = "8743c9c0-0795-4907-87fd-6c719a6b4586:" + strconv.Itoa(i+1)
+	p.steps = p.plan.Steps
+	for name := range semaphore {
+		for node := 0; node < t.plan.Nodes && (p.plan.Names == name || p.plan.Names == 2); node++ {
+			p.cells = append(p.cells, site{node, name})
+		}
+	}
+	p.limit = t.plan.Nodes - t.plan.Quorum
+	return p
+}
+
+// Step is fleet.Client's.
+func (p *peer) Step(_ fleet.Clock, e fleet.Event, to *fleet.Effects) {
+	at := p.at()
+	here := p.hears && e.Node == at.node
+	switch {
+	case e.Kind == fleet.Started:
+		p.next()
+	case e.Kind == fleet.Unsubscribed && here:
+		p.tier.world.At(p.tier.world.Now()+20*time.Millisecond, func() {
+			if p.hears {
+				p.listen()
+			}
+		})
+	case (e.Kind == fleet.Subscribed || e.Kind == fleet.Told) && e.Channel != unlockChannels[at.name] || !here:
+		if e.Channel != "" {
+			to.Unsubscribe(e.Node, e.Channel)
+		}
+	case e.Kind == fleet.Subscribed:
+		p.wakes()
+	case e.Kind == fleet.Told:
+		if n, err := strconv.Atoi(e.Text); err == nil && n < 2 { // "2" means nothing to Redisson
+			p.wakes()
+		}
+	}
+}
+
+func (p *peer) at() site { return p.cells[min(p.member, len(p.cells)-1)] }
+
+func (p *peer) wakes() {
+	if p.told = !p.waits; p.waits {
+		p.ask()
+	}
+}
+
+// after runs do after d, unless the peer does something else by then.
+func (p *peer) after(d time.Duration, do func()) {
+	id := p.id
+	p.tier.world.At(p.tier.world.Now()+d, func() {
+		if p.id == id {
+			do()
+		}
+	})
+}
+
+func (p *peer) next() {
+	p.id++
+	if len(p.steps) == 0 || p.isLate() {
+		p.ended = true
+		return
+	}
+	p.step, p.steps = &p.steps[0], p.steps[1:]
+	p.after(p.step.After, p.start)
+}
+
+func (p *peer) isLate() bool { return p.tier.world.Now() > p.tier.plan.Length }
+
+// start begins an attempt.
+func (p *peer) start() {
+	p.keys = make([]time.Duration, len(p.cells))
+	p.failed, p.round = 0, p.round+1
+	if !p.step.NoRenew {
+		p.renewLater(p.round)
+	}
+	p.visit(0)
+}
+
+// visit goes on to a member.
+func (p *peer) visit(member int) {
+	p.ignore()
+	p.member, p.since, p.told = member, p.tier.world.Now(), false
+	if member == len(p.cells) {
+		p.gets()
+		return
+	}
+	p.ask()
+}
+
+// request runs a script at a node. If its reply comes in time, then runs without an error.
+func (p *peer) request(at site, script func(*scriptmodel.Node, scriptmodel.Time) error, then func(error)) {
+	t, net, lost, over := p.tier, &p.tier.plan.Network, 0.0, false
+	if !p.isLate() {
+		lost = max(net.Lose, net.LoseReply)
+	}
+	answer := func(after time.Duration, err error) {
+		t.world.At(t.world.Now()+after, func() {
+			if !over {
+				over = true
+				then(err)
+			}
+		})
+	}
+	answer(t.plan.NodeTimeout, errTimeout)
+	t.world.At(t.world.Now()+p.delay(), func() {
+		// A late unlock by an owner would end its next hold: Redisson's owners have no attempts.
+		if over || !t.world.Answers(at.node) || p.chance(lost) {
+			return
+		}
+		n, now := t.world.Node(at.node)
+		if err := script(n, now); !p.chance(lost) {
+			answer(p.delay(), err)
+		}
+	})
+}
+
+func (p *peer) delay() time.Duration {
+	net, slow := &p.tier.plan.Network, time.Duration(0)
+	if !p.isLate() && p.chance(net.Slow) {
+		slow = p.between(0, net.MaxSlow)
+	}
+	return slow + p.between(net.MinDelay, net.MaxDelay)
+}
+
+// ask asks for the member.
+func (p *peer) ask() {
+	p.id++
+	p.waits = false
+	id, t, at, granted, left, sent := p.id, p.tier, p.at(), false, time.Duration(0), p.tier.world.Now()
+	p.request(at, func(n *scriptmodel.Node, now scriptmodel.Time) (err error) {
+		granted, left, err = n.Lock(now, names[at.name], p.owner, t.plan.TTL)
+		t.note("n%d: peer%d asks for %s: %v %v", at.node+1, p.number+1, names[at.name], granted, err)
+		return err
+	}, func(err error) {
+		switch over := t.world.Now() >= p.since+p.plan.Wait || p.isLate(); {
+		case p.id != id:
+		case err == nil && granted:
+			p.keys[p.member] = sent + t.plan.Drift.Validity(t.plan.TTL, 0)
+			p.moves++
+			p.visit(p.member + 1)
+		case err != nil || over:
+			p.fails()
+		case p.plan.Polls > 0:
+			p.after(p.plan.Polls, p.ask)
+		case p.told:
+			p.told = false
+			p.ask()
+		case !p.hears:
+			p.hears = true
+			p.listen()
+			p.waitFor(left)
+		default:
+			p.waitFor(left)
+		}
+	})
+}
+
+// waitFor waits for a message, and for the end of the key at the node.
+func (p *peer) waitFor(left time.Duration) {
+	p.waits = true
+	p.after(max(min(left, p.since+p.plan.Wait-p.tier.world.Now()), time.Millisecond), p.ask)
+}
+
+func (p *peer) listen() {
+	p.tier.world.Call(p.client, func(_ fleet.Clock, to *fleet.Effects) { to.Subscribe(p.at().node, unlockChannels[p.at().name]) })
+}
+
+func (p *peer) ignore() {
+	if p.hears {
+		p.hears = false
+		p.tier.world.Call(p.client, func(_ fleet.Clock, to *fleet.Effects) { to.Unsubscribe(p.at().node, unlockChannels[p.at().name]) })
+	}
+}
+
+// has is how many members the peer has asked for with success.
+func (p *peer) has() (n int) {
+	for _, until := range p.keys {
+		if until > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// fails goes on after a member that it has not got.
+func (p *peer) fails() {
+	switch {
+	case p.isLate():
+		p.back(p.next)
+	case p.has() == len(p.cells)-p.limit:
+		p.visit(len(p.cells))
+	case p.failed == p.limit:
+		p.back(func() { p.after(p.between(0, 10*time.Millisecond), p.start) })
+	default:
+		p.failed++
+		p.visit(p.member + 1)
+	}
+}
+
+// back releases all members, one after another.
+func (p *peer) back(then func()) {
+	p.id++
+	p.ignore()
+	p.holds, p.round = false, p.round+1
+	var release func(i int)
+	release = func(i int) {
+		if i == len(p.cells) {
+			then()
+			return
+		}
+		t, at := p.tier, p.cells[i]
+		p.keys[i] = 0
+		p.request(at, func(n *scriptmodel.Node, now scriptmodel.Time) error {
+			held, err := n.Unlock(now, names[at.name], p.owner)
+			t.note("n%d: peer%d releases %s: %v %v", at.node+1, p.number+1, names[at.name], held, err)
+			if held && !p.plan.Silent {
+				t.world.Publish(at.node, unlockChannels[at.name], "0")
+			}
+			return err
+		}, func(error) { release(i + 1) })
+	}
+	release(0)
+}
+
+// renewLater renews an attempt and its hold from time to time.
+func (p *peer) renewLater(round int) {
+	t := p.tier
+	t.world.At(t.world.Now()+t.plan.TTL/3, func() {
+		if p.round != round {
+			return
+		}
+		for i, at := range p.cells {
+			sent, held := t.world.Now(), false
+			if p.keys[i] == 0 {
+				continue
+			}
+			p.request(at, func(n *scriptmodel.Node, now scriptmodel.Time) (err error) {
+				held, err = n.Extend(now, names[at.name], p.owner, t.plan.TTL)
+				return err
+			}, func(err error) {
+				if p.round == round && err == nil && held {
+					p.keys[i] = max(p.keys[i], sent+t.plan.Drift.Validity(t.plan.TTL, 0))
+				}
+			})
+		}
+		p.renewLater(round)
+	})
+}
+
+// until is until when enough members keep their keys.
+func (p *peer) until() time.Duration {
+	all := slices.Clone(p.keys)
+	slices.Sort(all)
+	return all[p.limit]
+}
+
+// live reports whether the peer has a lock.
+func (p *peer) live(name int) bool {
+	return p.holds && slices.ContainsFunc(p.cells, func(s site) bool { return s.name == name }) && p.until() > p.tier.world.Now()
+}
+
+// gets is called when the peer has enough members.
+func (p *peer) gets() {
+	t, now := p.tier, p.tier.world.Now()
+	if p.until() <= now {
+		p.back(p.start)
+		return
+	}
+	p.holds = true
+	p.grants++
+	t.note("peer%d has %d until %v", p.number+1, p.plan.Names, p.until())
+	for name := range names {
+		if !p.live(name) || t.plan.Class == beyond {
+			continue
+		}
+		for _, h := range t.watch.holds {
+			if t.watch.live(h) && h.call.lock.has(name) {
+				t.violate(mutualExclusion, "peer%d got %s while %s holds it", p.number+1, names[name], h.call.caller.Waiter)
+			}
+		}
+		for _, o := range t.peers {
+			if o != p && o.live(name) {
+				t.violate(mutualExclusion, "peer%d got %s while peer%d has it", p.number+1, names[name], o.number+1)
+			}
+		}
+		for _, s := range t.watch.kept {
+			if now < s.to && s.lock.has(name) {
+				t.violate(keptOn, "peer%d got %s, which is kept from %v to %v", p.number+1, names[name], s.from, s.to)
+			}
+		}
+	}
+	p.after(p.step.Hold, func() {
+		p.back(func() {
+			for name := range names {
+				t.noticed(name)
+			}
+			p.next()
+		})
+	})
+}
+
+// besidePeers checks that no peer has the lock of a hold.
+func (t *tier) besidePeers(h *hold) {
+	for _, p := range t.peers {
+		for _, name := range h.call.lock.names {
+			if t.plan.Class != beyond && p.live(name) {
+				t.violate(mutualExclusion, "%s was granted %s while peer%d has it until %v", h.call.caller.Waiter, names[name], p.number+1, p.until())
+			}
+		}
+	}
+}
+
+// noticed is handoff for plans with peers: when a lock has become free, a peer or a waiter takes it
+// soon. A window may come first, and the waiters of a process may not be the first in the queue.
+// The waiters look for peers without messages only now and then.
+func (t *tier) noticed(name int) {
+	if t.plan.Class != calm || t.isMulti() || !t.free(name, false) || t.plan.Nodes > 1 && t.plan.Quorum == t.plan.Nodes || slices.ContainsFunc(t.peers, func(p *peer) bool { return p.plan.Silent }) {
+		return
+	}
+	moves := func() (n int) {
+		for _, p := range t.peers {
+			if n += p.moves; p.has() > 0 {
+				return -1
+			}
+		}
+		return n + t.watch.names[name].count
+	}
+	before, began := moves(), t.world.Now()
+	soon := 40*time.Millisecond + 40*t.plan.Latency + time.Duration(10*len(t.waiting(name)))*time.Millisecond
+	t.world.At(began+soon, func() {
+		if before < 0 || moves() != before || !t.free(name, false) || t.isMulti() {
+			return
+		}
+		for _, c := range t.waiting(name) {
+			if !c.tries && began-c.first > 10*t.plan.Latency && !c.worker.gone {
+				t.violate(promptly, "%s was free for %v, while %s waits since %v", names[name], soon, c.caller.Waiter, c.first)
+				return
+			}
+		}
+	})
+}
+
+// fair checks the shares of a contest: each side has about a third of the grants at least. With
+// more than a majority, a waiter needs more nodes than it can win at once from many peers.
+func (t *tier) fair() {
+	if !t.plan.Contest || len(t.violations) > 0 {
+		return
+	}
+	theirs, ours := t.theirs(), t.watch.names[0].count
+	least := 1
+	if t.plan.Quorum == t.plan.Nodes/2+1 && t.plan.Nodes != 2 {
+		least = (theirs + ours) * 3 / 10
+	}
+	if min(theirs, ours) < least {
+		t.violate(bothServed, "%d grants to Redisson's clients, %d to ours", theirs, ours)
+	}
+}
+
+// theirs is the number of grants to peers.
+func (t *tier) theirs() (n int) {
+	for _, p := range t.peers {
+		n += p.grants
+	}
+	return n
+}
+
+// withoutPeers checks that the processes forget peers that have gone, and stop listening to them.
+func (t *tier) withoutPeers() {
+	if len(t.peers) == 0 {
+		return
+	}
+	t.advance(engine.PeerMemory*5/4 + time.Second)
+	dead := slices.ContainsFunc(t.procs, func(p *process) bool { return p.dead })
+	for _, p := range t.procs {
+		if n := p.redisson.Known(); n > 0 && !p.dead {
+			t.violate(nothingStays, "p%d knows peers at %d places", p.number+1, n)
+		}
+	}
+	for n := range t.plan.Nodes {
+		for _, channel := range unlockChannels {
+			if node, _ := t.world.Node(n); node.Receivers[channel] > 0 && !dead {
+				t.violate(nothingStays, "n%d has %d listeners at %s", n+1, node.Receivers[channel], channel)
+			}
+		}
+	}
+}
