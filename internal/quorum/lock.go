@@ -62,8 +62,9 @@ type Lock struct {
 	lock  core.Config // of calls of Lock
 	try   core.Config // of calls of TryLock
 
-	keys []Cell // the cells as keys of maps
-	err  error  // error of the name or the options; every call returns it
+	keys      []Cell // the cells as keys of maps
+	ofMutexes []Cell // those that Redisson's clients may hold: of no semaphore
+	err       error  // error of the name or the options; every call returns it
 
 	hintsMu sync.Mutex
 	hints   engine.Hints
@@ -88,6 +89,9 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 	l.nodes = make([]Node, 0, len(cells))
 	for _, c := range cells {
 		l.keys = append(l.keys, at(c))
+		if c.Permits == 0 {
+			l.ofMutexes = append(l.ofMutexes, at(c))
+		}
 		if !slices.Contains(l.nodes, c.Node) {
 			l.nodes = append(l.nodes, c.Node)
 		}

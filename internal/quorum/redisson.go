@@ -41,7 +41,7 @@ func (c *call) meetRedisson(cell int, r core.Reply) {
 		s.mu.Unlock()
 		return
 	}
-	silent := s.Observed(client.time().Mono, c.lock.keys, key, &c.lock.metAt, r.TTL)
+	silent := s.Observed(client.time().Mono, c.lock.ofMutexes, key, &c.lock.metAt, r.TTL)
 	s.some.Store(int32(s.Known()))
 	if s.timer == nil {
 		s.timer = time.AfterFunc(engine.PeerMemory, func() { client.forgetRedisson(false) })

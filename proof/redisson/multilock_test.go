@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/proof/redisson"
 )
@@ -177,4 +178,33 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Redisson's clients have no slot of a semaphore: a MultiLock that waits for them neither hears of
+// one, nor asks for the handoff of one.
+func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 1, 1)
+		lock, err := multilock.New([]quorumlock.Locker{clients[0].Mutex("x"), clients[0].Semaphore("s", 2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers[0].Before(func(r embedded.Run) {
+			if r.Script == "open" && r.Keys[0] == "s" {
+				t.Error("the semaphore is to be handed over")
+			}
+		})
+		java := javaLockOf(jvm(t, servers), "x")
+		for range 24 {
+			if err := java.Lock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := locktest.Waiter(t, lock)
+			if channel := wire.UnlockChannel("s"); servers[0].Redis.PubSubNumSub(channel)[channel] > 0 {
+				t.Fatal("the waiter listens to releases of the semaphore")
+			}
+			java.Unlock(t.Context())
+			locktest.MustUnlock(t, <-got)
+		}
+	})
 }
