@@ -1,7 +1,6 @@
 // Package engine has the decisions of a client beyond a single call, without a clock, a goroutine,
-// a mutex or a connection. Its callers, package quorum and the simulation coresim,
-// give it the time and carry out its results. Only package quorum uses redisson.go and
-// latch.go.
+// a mutex or a connection. Its callers, package quorum and the simulation coresim, give it the time
+// and carry out its results.
 //
 //	clocks.go     the clocks of the nodes, and the tickets of calls
 //	localqueue.go the callers of one lock in this process, of which a few go to the nodes
