@@ -363,6 +363,11 @@ func (t *tier) openLatch() {
 	if t.plan.Latch.N == 0 {
 		return
 	}
+	for _, c := range t.latch.calls {
+		for p := c.latch.process; !c.over && !p.dead && !p.closed && len(t.violations) == 0; {
+			t.advance(100 * time.Millisecond)
+		}
+	}
 	last := func(what latchUse, id int) {
 		c := t.callLatch(LatchCall{Process: len(t.procs) - 1, What: what, ID: id, Limit: time.Second + 2*t.plan.NodeTimeout})
 		for !c.over && len(t.violations) == 0 {
