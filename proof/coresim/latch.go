@@ -187,7 +187,7 @@ func (t *tier) callLatch(of LatchCall) (c *latchCall) {
 func (c *latchCall) ask() {
 	l := c.latch
 	switch {
-	case c.over:
+	case c.over || l.process.closed:
 	case c.What == adds:
 		l.next = append(l.next, c)
 		if !l.adding {
