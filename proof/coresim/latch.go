@@ -64,8 +64,16 @@ func (p *Plan) latches() {
 	l.N = pick(g, 1, 2, 3, 3, 4, 5, 10)
 	l.IDs = l.N + g.IntN(3)
 	calls := 6 + g.IntN(8) + l.N
-	if p.Class != calm && g.chance(0.5) {
+	switch {
+	case p.Class == calm:
+		p.Twins = p.Twins || g.chance(0.1) && p.Nodes > 2 && p.Quorum < p.Nodes
+	case g.chance(0.6):
 		g.views(p)
+	}
+	for at := g.between(0, p.Length); p.Class == beyond && at < p.Length; at += g.between(0, p.Length) {
+		for node := range p.Nodes {
+			p.Faults = append(p.Faults, fleet.Fault{Kind: fleet.Forget, At: at + g.between(0, 4*p.Latency), Node: node})
+		}
 	}
 	for range calls {
 		c := LatchCall{Process: g.IntN(len(p.Processes)), At: g.between(0, p.Length), What: pick(g, waits, counts, counts, adds, adds, adds), ID: g.IntN(l.IDs),
@@ -73,7 +81,7 @@ func (p *Plan) latches() {
 		if g.chance(0.3) {
 			c.Limit = g.between(0, 6*p.Latency) // as the replies come
 		}
-		if g.chance(0.3) && len(l.Calls) > 0 { // just after another one
+		if g.chance(0.5) && len(l.Calls) > 0 { // just after another one
 			c.At = l.Calls[len(l.Calls)-1].At + g.between(0, 4*p.Latency)
 		}
 		l.Calls = append(l.Calls, c)
@@ -211,7 +219,7 @@ func (l *latch) addNext() {
 	}
 	var ids []string
 	for _, c := range calls {
-		ids = append(ids, fmt.Sprintf("id-%d", c.ID))
+		ids = append(ids, string(rune(firstID+c.ID)))
 	}
 	slices.Sort(ids)
 	l.look(wire.MakeLatch, slices.Compact(ids), func(size int, err error) {
@@ -244,6 +252,7 @@ func (c *latchCall) looked(size int, err error) {
 type look struct {
 	*engine.Look
 	latch *latch
+	began time.Duration // in true time
 	round int
 	done  func(size int, err error)
 }
@@ -252,7 +261,7 @@ type look struct {
 func (l *latch) look(mode wire.LatchMode, ids []string, done func(size int, err error)) {
 	t := l.process.tier
 	t.latch.looks++
-	k := &look{engine.NewLook(l.terms, mode, ids, l.found, "look"+itoa(t.latch.looks)), l, 0, done}
+	k := &look{engine.NewLook(l.terms, mode, ids, l.found, "look"+itoa(t.latch.looks)), l, t.world.Now(), 0, done}
 	k.ask()
 }
 
@@ -291,6 +300,7 @@ func (a *lookAt) answered(b *batch) {
 	if err == nil {
 		k.latch.open = k.latch.open || size == k.latch.terms.N
 		k.latch.found = max(k.latch.found, k.Found())
+		k.latch.process.tier.checkSize(k.began, size)
 	}
 	k.done(size, err)
 }
@@ -312,7 +322,8 @@ func (c *latchCall) end(size int, err error) {
 			t.violate(notForgotten, "%v", c)
 		}
 	case err == errLimit:
-		if soon := 20*time.Millisecond + 40*t.plan.Latency; t.plan.Class == calm && c.What != waits && c.Limit > soon {
+		soon, late := 20*time.Millisecond+40*t.plan.Latency, 500*time.Millisecond+8*t.plan.NodeTimeout
+		if c.What != waits && (t.plan.Class == calm && c.Limit > soon || c.Limit > late && t.wellSince(p.number, c.began)) {
 			t.violate(nothingFails, "%v", c)
 		}
 	case err != nil && t.wellSince(p.number, c.began):
@@ -323,7 +334,7 @@ func (c *latchCall) end(size int, err error) {
 		}
 		c.latch.most = max(c.latch.most, size)
 	case err == nil:
-		if has, need := t.having(c.ID), t.plan.Quorum-t.plan.forgetful(); has < need {
+		if has, need := t.having()[c.ID], t.plan.Quorum-t.forgot(c.began); has < need {
 			t.violate(quorumHas, "%d nodes have the id, not %d: %v", has, need, c)
 		}
 	}
@@ -344,15 +355,51 @@ func (t *tier) wellSince(process int, since time.Duration) bool {
 	return well >= t.plan.Quorum
 }
 
-// having returns how many nodes have an id, or an open latch.
-func (t *tier) having(id int) (count int) {
+// checkSize checks the size that a look has found: a quorum had so many ids, each node the same.
+func (t *tier) checkSize(since time.Duration, size int) {
+	need := t.plan.Quorum - t.forgot(since)
+	for _, has := range t.having() {
+		if has >= need {
+			size--
+		}
+	}
+	if size > 0 {
+		t.violate(quorumHas, "%d of the ids that a look has counted since %v are at fewer than %d nodes", size, since, need)
+	}
+}
+
+// forgot returns how many nodes may have lost keys since the given time.
+func (t *tier) forgot(since time.Duration) int {
+	lost := make(map[int]bool)
+	for i := range t.plan.Faults {
+		switch f := &t.plan.Faults[i]; f.Kind {
+		case fleet.CrashLoss, fleet.Forget, fleet.Evict:
+			if f.At+f.For >= since && f.At <= t.world.Now() {
+				lost[f.Node] = true
+			}
+		}
+	}
+	return len(lost)
+}
+
+// firstID is the first id, which is a letter.
+const firstID = 'a'
+
+// having returns how many nodes have each id, or an open latch.
+func (t *tier) having() []int {
+	count := make([]int, t.plan.Latch.IDs)
 	for i := range t.plan.Nodes {
+		if t.server(i) != i {
+			continue
+		}
 		n, now := t.world.Node(i)
 		ids, _ := n.Peek(now, wire.LatchKey(latchName))
 		state, _ := n.Peek(now, latchName)
 		open := slices.ContainsFunc(state.Fields, func(f scriptmodel.Field) bool { return strings.HasSuffix(f.Value, " open") })
-		if open || slices.ContainsFunc(ids.Members, func(m scriptmodel.Member) bool { return m.Name == fmt.Sprintf("id-%d", id) }) {
-			count++
+		for id := range count {
+			if open || slices.ContainsFunc(ids.Members, func(m scriptmodel.Member) bool { return m.Name == string(rune(firstID+id)) }) {
+				count[id]++
+			}
 		}
 	}
 	return count
