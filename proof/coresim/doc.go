@@ -22,5 +22,8 @@
 //
 //	go test ./proof/coresim -run - -bench Contest     the use of the slots of a semaphore
 //
+// In some plans, clients of Redisson's (peer.go) take the locks, too, also while nodes and networks
+// fail. Only the processes of these plans have windows and probes (redisson.go).
+//
 // Package coresim has no re-entrancy and no named owners.
 package coresim
