@@ -278,7 +278,11 @@ func (c *call) entry(asks bool) wire.Entry {
 	}
 	ticket, unsure := c.ticket, c.unsure
 	c.mu.Unlock()
-	return wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, Unsure: unsure, TTL: life, Callers: c.callers()}
+	e := wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, Unsure: unsure, TTL: life, Callers: c.callers()}
+	if c.place != nil && c.place.queue.InOrder() {
+		e.Line = c.place.queue
+	}
+	return e
 }
 
 // encoder makes scripts of a machine's calls.

@@ -35,6 +35,9 @@ type listening struct {
 // and the call is first in the queue, it looks again soon. The caller holds mu.
 func (c *call) meetRedisson(cell int, r core.Reply) {
 	client, key := c.lock.client, c.lock.keys[cell]
+	if c.lock.cells[cell].Permits > 0 { // an odd owner of a slot: Redisson's clients have none
+		return
+	}
 	s := &client.redisson
 	s.mu.Lock()
 	if s.over {

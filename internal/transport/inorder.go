@@ -11,7 +11,7 @@ import (
 
 // single sends calls through the client that New was given. Each call takes its own connection from
 // the client's pool. So a request is sent when those before it in its lines are over: calls of one
-// waiter run in order, and callers of a lock are queued in order.
+// waiter run in order, and the first few callers of a local queue join the node's queue in order.
 type single struct {
 	node *Node
 
@@ -19,11 +19,11 @@ type single struct {
 	last map[line]chan struct{} // by line, the end of the latest request: closed when it is over
 }
 
-// line is an order of requests in one lane: those of a waiter, or those that queue callers for a
-// lock.
+// line is an order of requests in one lane: those of a waiter, or of an [wire.Entry.Line].
 type line struct {
-	lane         quorum.Lane
-	waiter, lock string // one of them
+	lane   quorum.Lane
+	waiter string
+	of     any // if waiter is empty
 }
 
 // linesOf returns the lines of a request.
@@ -32,8 +32,8 @@ func linesOf(lane quorum.Lane, calls []wire.Call) (lines []line) {
 		lines = append(lines, line{lane: lane, waiter: waiter})
 	}
 	for i := range calls {
-		if calls[i].TakesTurns() {
-			return append(lines, line{lane: lane, lock: calls[i].Lock()})
+		if of := calls[i].Line(); of != nil { // all calls of a request have the same entry
+			return append(lines, line{lane: lane, of: of})
 		}
 	}
 	return lines

@@ -271,15 +271,15 @@ func (c *Call) Waiter() string {
 	return owner[:end]
 }
 
-// TakesTurns reports whether the call may queue its waiter for a lock that one owner at a time can
-// have. A waiter that calls later must be queued later.
-func (c *Call) TakesTurns() bool {
-	for _, a := range c.args[:c.count] {
-		if a.kind == aEntry {
-			return a.text == "" || strings.HasPrefix(a.text, "k1p")
+// Line returns the line of an attempt's entry; nil for other calls.
+func (c *Call) Line() any {
+	switch c.Script {
+	case acquire, guardedAcquire, slotAcquire, guardedSlotAcquire:
+		if c.entry != nil {
+			return c.entry.Line
 		}
 	}
-	return false
+	return nil
 }
 
 // Begins reports whether the call may give its waiter a hold or an entry in the queue. Such a call

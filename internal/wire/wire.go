@@ -167,6 +167,10 @@ type Entry struct {
 	Several   bool          // it also waits for other locks
 	Passable  bool          // sharers need not wait behind it: see queue.lua
 	Successor Successor
+
+	// Not sent: attempts with the same Line, unless that is nil, reach a node in the order in which
+	// they were made. It is comparable.
+	Line any
 }
 
 // Successor is the owner that receives the lock in a handoff when the waiter's turn comes. The zero

@@ -25,9 +25,9 @@ func (c *cost) add(out *Outcome) {
 const firstSeeds = 4000
 
 var firstCost = [...]cost{
-	calm:    {2948, 452, 5650, 50670, 730612480721},
-	bounded: {7123, 594, 16788, 178886, 2992023679942},
-	beyond:  {2785, 243, 6266, 66831, 1077754437756},
+	calm:    {3255, 488, 6263, 55589, 818826872327},
+	bounded: {7715, 654, 17969, 191429, 3167638804358},
+	beyond:  {2966, 265, 6697, 71413, 1149711786784},
 }
 
 // isPlain reports whether a plan has mutexes alone.

@@ -66,7 +66,7 @@ func (p *Plan) latches() {
 	calls := 6 + g.IntN(8) + l.N
 	switch {
 	case p.Class == calm:
-		p.Twins = p.Twins || g.chance(0.1) && p.Nodes > 2 && p.Quorum < p.Nodes && p.Permits+len(p.Peers) == 0
+		p.Twins = p.Twins || g.chance(0.4) && p.Nodes > 2 && p.Quorum < p.Nodes && p.Permits+len(p.Peers) == 0
 	case g.chance(0.6):
 		g.views(p)
 	}

@@ -58,7 +58,7 @@ func (c *call) sites() []site {
 // meet records a refusal that names a peer.
 func (c *call) meet(k *core.Call, r *core.Reply) {
 	p := c.process
-	if p.redisson == nil || p.closed || k.Do != core.Acquire || r.OK || r.Free || !wire.IsRedisson(r.Holder) {
+	if p.redisson == nil || p.closed || k.Do != core.Acquire || r.OK || r.Free || !wire.IsRedisson(r.Holder) || c.lock.permits(int(k.Cell)) > 0 {
 		return
 	}
 	s := p.redisson

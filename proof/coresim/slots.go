@@ -21,14 +21,14 @@ func (p *Plan) names() int {
 	return semaphore
 }
 
-// slots adds callers of a semaphore to a plan, in one seed of six. Its own generator keeps the
+// slots adds callers of a semaphore to a plan, in one seed of ten. Its own generator keeps the
 // other seeds unchanged.
 func (p *Plan) slots() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x5107))}
-	if p.Twins || p.Contest || !g.chance(1./6) {
+	if p.Twins || p.Contest || !g.chance(0.1) {
 		return
 	}
-	p.Permits = pick(g, 1, 2, 2, 2, 3, 3, 5, 8)
+	p.Permits = pick(g, 1, 2, 2, 2, 3, 5)
 	kinds, limited, multi := []int{3}, p.Class != calm || g.chance(0.3), g.chance(0.1)
 	for _, w := range p.Workers {
 		multi = multi || slices.ContainsFunc(w.Steps, func(s Step) bool { return s.Names == 2 })

@@ -1,6 +1,8 @@
 package redisson_test
 
 import (
+	"errors"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -207,4 +209,35 @@ func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
 			locktest.MustUnlock(t, <-got)
 		}
 	})
+}
+
+// A slot whose owner looks like Redisson's is a refusal like others.
+func TestASlotOfAnOddOwner(t *testing.T) {
+	for name, alone := range map[string]bool{"a semaphore": true, "a MultiLock": false} {
+		locktest.Run(t, name, func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 1, 1)
+			redis := servers[0].Redis
+			for _, key := range []string{"s", wire.SlotsKey("s")} {
+				if _, err := redis.ZAdd(key, 0, "b983c153-7421-469a-addb-44fb92259a1b:1"); err != nil {
+					t.Fatal(err)
+				}
+				redis.SetTTL(key, time.Minute)
+			}
+			for key, score := range map[string]float64{"quorumlock_semaphore": math.Inf(1), "b983c153-7421-469a-addb-44fb92259a1b:1": float64(time.Now().Add(time.Minute).UnixMilli())} {
+				if _, err := redis.ZAdd("s", score, key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var lock quorumlock.Locker = clients[0].Semaphore("s", 1)
+			if !alone {
+				var err error
+				if lock, err = multilock.New([]quorumlock.Locker{clients[0].Mutex("x"), lock}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := lock.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+				t.Errorf("%v, want ErrHeld", err)
+			}
+		})
+	}
 }

@@ -62,6 +62,10 @@ func (t *Place[T]) Leave() {
 	}
 }
 
+// InOrder reports whether a caller is admitted once the one before it has been sent: the nodes must
+// queue them in this order.
+func (q *LocalQueue[T]) InOrder() bool { return !q.Shared && q.Slots <= 1 }
+
 // Empty reports whether the queue has no callers.
 func (q *LocalQueue[T]) Empty() bool { return q.length == 0 }
 
@@ -82,7 +86,7 @@ func (q *LocalQueue[T]) Admit() *Place[T] {
 			return t
 		}
 		// Several callers may get slots in one round trip.
-		if t.sent == 0 && q.Slots <= 1 {
+		if t.sent == 0 && q.InOrder() {
 			return nil
 		}
 		t = t.next
