@@ -25,5 +25,5 @@
 // In some plans, clients of Redisson's (peer.go) take the locks, too, also while nodes and networks
 // fail. Only the processes of these plans have windows and probes (redisson.go).
 //
-// Package coresim has no re-entrancy and no named owners.
+// Package coresim has no re-entrancy and no named owners. Its latches (latch.go) hear no messages.
 package coresim
