@@ -158,11 +158,11 @@ func TestSilentAndSlowNodesCostASemaphoreNothing(t *testing.T) {
 	}
 }
 
-// kinds are MultiLocks, the first of which has mutexes alone, and a mutex that is a member of each.
+// multiLocks are some kinds of MultiLocks, each with one of its mutexes. The first has mutexes alone.
 var multiLocks = []struct{ names, read, members, mutex int }{{2, 0, 2, 1}, {2, 1, 2, 1}, {4, 0, 2, 0}, {5, 1, 3, 1}}
 
-// compete lets crowds take their locks for a while. It returns the grants of each, and the number of
-// scripts.
+// compete lets crowds take their locks for a while. It returns the grants of each crowd, and the
+// number of scripts.
 func (c contest) compete(t *testing.T, while time.Duration, crowds ...crowd) (grants []int, scripts int) {
 	c.permits, c.near, c.far, c.hold = 2, 50*us, 350*us, ms
 	all := c.begin(1, crowds...)

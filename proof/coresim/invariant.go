@@ -103,8 +103,8 @@ const (
 	// has had the lock (tokens rise).
 	attachedOnce = "a hold is attached once"
 
-	// While callers and Redisson's clients always wait for a lock, each side has a fifth of the grants
-	// at least.
+	// While callers and Redisson's clients always wait for a lock, each side has at least a fifth of
+	// the grants.
 	bothServed = "Redisson's clients and callers share a lock"
 
 	// A machine does not ask the nodes again and again without a pause.

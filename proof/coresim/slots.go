@@ -113,8 +113,8 @@ func (s *shot) before(waiter string, ticket float64, now int64) (count int) {
 }
 
 // slotted checks the state of the semaphore after a script: each slot has one holder, no script
-// changes the slot of another one, the keys last as long as every hold, and no call is refused while
-// a slot is free.
+// changes the slot of another one, the keys last as long as every hold, and no call is refused
+// while a slot is free.
 func (w *watch) slotted(node int, it *item, ok, refused bool) {
 	s := &w.is
 	for i := range s.holders {

@@ -193,7 +193,7 @@ type listed struct {
 	body *ast.BlockStmt // of its function
 }
 
-// lists returns the statements of a function that can be left out, in their order, also nested ones.
+// lists returns the statements of a function that can be left out, also nested ones, in order.
 func lists(body *ast.BlockStmt) (all []listed) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		var list []ast.Stmt
