@@ -4,7 +4,7 @@ import "time"
 
 // ask begins an attempt: it asks each cell for the lock, for an owner of its own. The call also
 // names a successor, to which a cell hands the lock in the waiter's turn: see Caller.Script in
-// package wire. Either may win.
+// package wire. Either of these two owners may win; what the other has is released.
 //
 // This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with parallel requests
 // and a fencing token that a quorum agrees on.

@@ -20,8 +20,8 @@ const (
 	maxTries = 8
 )
 
-// tries is the state of a TryLock beside that of its attempts. A TryLock is not in a queue and
-// nobody calls it, so it decides from refusals alone whether another attempt may help.
+// tries is the state of a TryLock beside that of its attempts. A TryLock does not wait in the
+// queues, and heeds no message, so it decides from refusals alone whether another attempt may help.
 type tries struct {
 	undecided       bool             // nobody is certain to have the lock
 	contends        bool             // the last attempt met no owner of a whole member

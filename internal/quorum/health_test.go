@@ -31,6 +31,7 @@ func TestANodeIsDownIfItDoesNotServe(t *testing.T) {
 		said("READONLY You can't write against a read only replica. script: 5b3f, on @user_script:20."):   true,
 		said("MASTERDOWN Link with MASTER is down"):                                                       true,
 		said("CLUSTERDOWN The cluster is down"):                                                           true,
+		said("TRYAGAIN Multiple keys request during rehashing of slot"):                                   true,
 		said("NOREPLICAS Not enough good replicas to write."):                                             true,
 		said("BUSY Redis is busy running a script."):                                                      true,
 		said("OOM command not allowed when used memory > 'maxmemory'. script: 5b3f, on @user_script:20."): true,

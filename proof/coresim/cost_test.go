@@ -27,7 +27,7 @@ const firstSeeds = 4000
 var firstCost = [...]cost{
 	calm:    {3255, 488, 6263, 55589, 818826872327},
 	bounded: {7715, 654, 17969, 191429, 3167638804358},
-	beyond:  {2966, 265, 6697, 71413, 1149711786784},
+	beyond:  {2966, 268, 6725, 71674, 1155866463231},
 }
 
 // isPlain reports whether a plan has mutexes alone.

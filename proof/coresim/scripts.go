@@ -322,7 +322,7 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 		if passes(c, k, h.Name) && w.is.holder([]byte(h.Name)) == "" {
 			continue // passed on
 		}
-		if string(w.me) == h.Name || (k.Do == core.Acquire || k.All) && isSuccessorOf(h.Name, waiter) {
+		if string(w.me) == h.Name || (k.Do == core.Acquire || k.Do == core.Restore || k.All) && isSuccessorOf(h.Name, waiter) {
 			continue
 		}
 		others = !w.was.shared // the holders of a shared lock may become more

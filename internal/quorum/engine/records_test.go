@@ -165,7 +165,7 @@ func TestCellsThatReplaceATicketCallTheWaiter(t *testing.T) {
 		{acquire, []wire.Reply{near, near, far}, Verdict{Called: true, CalledAtAll: true}},
 		{acquire, []wire.Reply{far, near, near}, Verdict{CalledAtAll: true}},
 		{acquire, []wire.Reply{near, near, lost}, Verdict{}},
-		{second, []wire.Reply{far}, Verdict{}},
+		{second, []wire.Reply{near, near, far}, Verdict{Called: true, CalledAtAll: true}},
 		{yield, []wire.Reply{{}}, Verdict{Called: true}},
 		{yield, []wire.Reply{lost}, Verdict{}},
 	} {

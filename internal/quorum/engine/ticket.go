@@ -40,8 +40,12 @@ func TicketOf[T any](place *Place[T], began int64, attempt int32, k Known) (tick
 	return ticket, false
 }
 
-// Acceptance counts the cells that accepted or replaced the unsure ticket of a first attempt.
-type Acceptance struct{ accepted, replaced int }
+// Acceptance counts the cells that accepted or replaced the unsure ticket of an attempt. The second
+// attempt has one, too, if the replies to the first had no clock: cells that grant have none.
+type Acceptance struct {
+	attempt            int32
+	accepted, replaced int
+}
 
 // Verdict is the consequence of a reply. Called and CalledAtAll count as messages of nodes that
 // have called the waiter: the next attempt follows soon, with the same ticket at all nodes.
@@ -52,7 +56,8 @@ type Verdict struct {
 }
 
 // Judge judges the reply of a cell to a call that was sent with an entry. cells is the number of
-// cells.
+// cells. After the first reply that counts, the client knows a clock. So the next attempt has a sure
+// ticket.
 func (a *Acceptance) Judge(k *core.Call, e *wire.Entry, r *wire.Reply, cells int) (v Verdict) {
 	at, ok := r.Clock()
 	switch {
@@ -60,8 +65,12 @@ func (a *Acceptance) Judge(k *core.Call, e *wire.Entry, r *wire.Reply, cells int
 	case k.Do == core.Yield && e.Unsure && r.Err == nil:
 		v.Called = true
 		return v
-	case !ok || !e.Unsure || k.Attempt > 1:
+	case !ok || !e.Unsure || k.Attempt < a.attempt:
 		return v
+	case k.Attempt > a.attempt:
+		*a = Acceptance{attempt: k.Attempt}
+	}
+	switch {
 	case at.Sub(time.UnixMicro(e.Ticket)).Abs() <= wire.SameClock:
 		a.accepted++
 		v.Settled = a.accepted == cells
