@@ -31,8 +31,8 @@ type Pace struct {
 // LostAt is the Pace after a caller that asked has given up.
 func LostAt(now time.Duration) Pace { return Pace{now, true} }
 
-// Pause returns the time until a caller that gives up after left may ask; trip is as in Admits. ok
-// is false if too little time would be left then.
+// Pause returns how long a caller has to wait before it asks the nodes, if it gives up after the
+// time left; trip is as in Admits. ok is false if fewer than fewTrips round trips would remain.
 func (p Pace) Pause(now, left, trip time.Duration) (pause time.Duration, ok bool) {
 	pause = max(min(pauseTrips*trip, maxPause)-(now-p.lost), 0)
 	return pause, left-pause >= fewTrips*trip

@@ -127,7 +127,7 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 		locktest.Unlock(t, holder)
 		want := []int{1, 3, 4, 9, 10, 11}
 		for n, i := range want {
-			settle(20 * time.Millisecond) // as for "the next waiter is told" in the simulations
+			settle(20 * time.Millisecond) // the simulations allow as much for "the next waiter is told"
 			if !slices.Equal(c.got, want[:n+1]) || c.leases[i] == nil {
 				t.Fatalf("they were granted the lock in the order %v, want %v", c.got, want)
 			}

@@ -63,7 +63,7 @@ type Lock struct {
 	try   core.Config // of calls of TryLock
 
 	keys      []Cell // the cells as keys of maps
-	ofMutexes []Cell // those that Redisson's clients may hold: of no semaphore
+	ofMutexes []Cell // keys without those of semaphores: Redisson clients can hold these
 	err       error  // error of the name or the options; every call returns it
 
 	hintsMu sync.Mutex

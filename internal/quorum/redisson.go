@@ -35,7 +35,7 @@ type listening struct {
 // and the call is first in the queue, it looks again soon. The caller holds mu.
 func (c *call) meetRedisson(cell int, r core.Reply) {
 	client, key := c.lock.client, c.lock.keys[cell]
-	if c.lock.cells[cell].Permits > 0 { // an odd owner of a slot: Redisson's clients have none
+	if c.lock.cells[cell].Permits > 0 { // Redisson clients hold no slots: this owner only looks like one
 		return
 	}
 	s := &client.redisson

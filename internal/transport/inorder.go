@@ -19,11 +19,12 @@ type single struct {
 	last map[line]chan struct{} // by line, the end of the latest request: closed when it is over
 }
 
-// line is an order of requests in one lane: those of a waiter, or of an [wire.Entry.Line].
+// line identifies a sequence of requests in one lane: those of a waiter, or those with one
+// [wire.Entry.Line].
 type line struct {
 	lane   quorum.Lane
 	waiter string
-	of     any // if waiter is empty
+	of     any // the Line; only if waiter is empty
 }
 
 // linesOf returns the lines of a request.
@@ -32,7 +33,7 @@ func linesOf(lane quorum.Lane, calls []wire.Call) (lines []line) {
 		lines = append(lines, line{lane: lane, waiter: waiter})
 	}
 	for i := range calls {
-		if of := calls[i].Line(); of != nil { // all calls of a request have the same entry
+		if of := calls[i].Line(); of != nil { // all attempts of a request have the same
 			return append(lines, line{lane: lane, of: of})
 		}
 	}

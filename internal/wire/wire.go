@@ -168,8 +168,8 @@ type Entry struct {
 	Passable  bool          // sharers need not wait behind it: see queue.lua
 	Successor Successor
 
-	// Not sent: attempts with the same Line, unless that is nil, reach a node in the order in which
-	// they were made. It is comparable.
+	// Line is not sent. Attempts with the same Line, unless that is nil, reach a node in the order
+	// in which they were made. It must be comparable.
 	Line any
 }
 

@@ -280,7 +280,7 @@ func (t *tier) clears(c *call, n int) bool {
 // for a waiter that wants it alone.
 func (t *tier) tried() {
 	// A MultiLock that waits for one lock is the first in the queue of the other.
-	// A peer has some nodes already while it waits for the next one.
+	// A peer that waits for a node has others: a refusal need not mean that somebody has the lock.
 	if t.plan.Class != calm || t.isMulti() || len(t.peers) > 0 {
 		return
 	}

@@ -22,7 +22,7 @@ const (
 type contest struct {
 	permits         int
 	near, far, hold time.Duration
-	each            time.Duration // how long a script keeps its node busy
+	script          time.Duration // how long a script keeps its node busy
 	fewNodes
 }
 
@@ -36,18 +36,18 @@ type fewNodes struct {
 type crowd struct {
 	callers     int
 	names, read int
-	each        int           // callers of a process; 0 for one
+	perProcess  int           // callers of a process; 0 for one
 	apart       time.Duration // between the first calls of two of them
-	gives       time.Duration // after which they give up at most; 0 for never
+	gives       time.Duration // the longest wait before they give up; 0: no limit
 }
 
-// begin returns a contest before its first event.
+// begin returns a tier that is ready to play a contest.
 func (c *contest) begin(seed uint64, crowds ...crowd) *tier {
 	p := &Plan{Seed: seed, Class: bounded, Nodes: 5, Quorum: 3, Permits: c.permits, TTL: 10 * time.Second, NodeTimeout: 500 * ms, Drift: quorumlock.DefaultDrift()}
 	p.Network, p.Latency, p.Length = fleet.Network{MinDelay: c.near, MaxDelay: c.far}, c.far+c.lag, 1<<60
 	g := generator{rand.New(rand.NewPCG(seed, 0xc047))}
 	for n := range p.Nodes {
-		on := fleet.Computer{Wall: epoch, Each: c.each}
+		on := fleet.Computer{Wall: epoch, Each: c.script}
 		if n >= p.Nodes-c.slow {
 			on.Lag = c.lag
 		}
@@ -66,7 +66,7 @@ func (c *contest) begin(seed uint64, crowds ...crowd) *tier {
 				}
 			}
 			steps[0].After = time.Duration(i) * all.apart
-			if i%max(all.each, 1) == 0 {
+			if i%max(all.perProcess, 1) == 0 {
 				p.Processes = append(p.Processes, fleet.Computer{Wall: epoch})
 			}
 			p.Workers = append(p.Workers, WorkerPlan{Process: len(p.Processes) - 1, Steps: steps})
@@ -111,7 +111,7 @@ func TestFreeSlotsNeedNoContest(t *testing.T) {
 				for seed := range tt.seeds {
 					c := contest{permits: tt.permits, near: 50 * us, far: 350 * us, hold: time.Hour, fewNodes: fewNodes{silent: silent}}
 					all := c.begin(uint64(seed), crowd{callers: tt.callers, names: 3})
-					all.watch.counts = tt.callers > 64 // the checks cost the square
+					all.watch.unchecked = tt.callers > 64 // the checks cost the square
 					now := time.Duration(0)
 					for all.watch.grants < tt.callers && now < 10*time.Second {
 						now += ms
@@ -158,7 +158,7 @@ func TestSilentAndSlowNodesCostASemaphoreNothing(t *testing.T) {
 	}
 }
 
-// multiLocks are some kinds of MultiLocks, each with one of its mutexes. The first has mutexes alone.
+// multiLocks are some kinds of MultiLocks, each with one of its mutexes. The first has only mutexes.
 var multiLocks = []struct{ names, read, members, mutex int }{{2, 0, 2, 1}, {2, 1, 2, 1}, {4, 0, 2, 0}, {5, 1, 3, 1}}
 
 // compete lets crowds take their locks for a while. It returns the grants of each crowd, and the
@@ -207,12 +207,12 @@ func TestAShareOrASlotOfAMultiLockIsTakenInItsTurn(t *testing.T) {
 // than with mutexes. The same holds for scripts so slow that the calls of all that give up would
 // keep the nodes busy all the time.
 func TestCallersWhoGiveUpCostTheOthersLittle(t *testing.T) {
-	for _, each := range []time.Duration{0, 200 * us, 400 * us} {
+	for _, script := range []time.Duration{0, 200 * us, 400 * us} {
 		mutexes := 0.
 		for i, kind := range multiLocks {
-			c := contest{each: each}
+			c := contest{script: script}
 			of := func(gives time.Duration) crowd {
-				return crowd{callers: 24, names: kind.names, read: kind.read, each: 6, apart: 40 * us, gives: gives}
+				return crowd{callers: 24, names: kind.names, read: kind.read, perProcess: 6, apart: 40 * us, gives: gives}
 			}
 			beside := crowd{callers: 4, names: kind.mutex, apart: 250 * us}
 			alone, _ := c.compete(t, time.Second, of(0))
@@ -220,16 +220,16 @@ func TestCallersWhoGiveUpCostTheOthersLittle(t *testing.T) {
 			patient, _ := c.compete(t, time.Second, beside, of(0))
 			churn, scripts := c.compete(t, time.Second, beside, of(50*ms))
 			t.Logf("scripts of %v, %v: grants %v, without giving up %v; with others beside %v, without giving up %v; %d scripts",
-				each, kind, churnAlone, alone, churn, patient, scripts)
+				script, kind, churnAlone, alone, churn, patient, scripts)
 			if churnAlone[0] < alone[0]/2 || churn[0] < patient[0]/2 || churn[0]+churn[1] < (patient[0]+patient[1])/2 {
-				t.Errorf("scripts of %v, %v: %v and %v grants, %v and %v if nobody gives up", each, kind, churnAlone, churn, alone, patient)
+				t.Errorf("scripts of %v, %v: %v and %v grants, %v and %v if nobody gives up", script, kind, churnAlone, churn, alone, patient)
 			}
 			costs := float64(scripts) / float64((churn[0]+churn[1])*kind.members)
 			if i == 0 {
 				mutexes = costs
 			}
 			if costs > 2.5*mutexes {
-				t.Errorf("scripts of %v, %v: %.1f scripts a grant and member, %.1f with mutexes", each, kind, costs, mutexes)
+				t.Errorf("scripts of %v, %v: %.1f scripts a grant and member, %.1f with mutexes", script, kind, costs, mutexes)
 			}
 		}
 	}

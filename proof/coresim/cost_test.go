@@ -30,7 +30,7 @@ var firstCost = [...]cost{
 	beyond:  {2966, 268, 6725, 71674, 1155866463231},
 }
 
-// isPlain reports whether a plan has mutexes alone.
+// isPlain reports whether a plan has mutexes alone, and few callers of each.
 func (p *Plan) isPlain() bool {
 	return !p.Readers && !p.Crowd && !p.Detaches && p.Permits+p.Latch.N+len(p.Peers) == 0
 }

@@ -17,13 +17,13 @@
 // often. Calls are encoded by package wire, as in the shell. The invariants (invariant.go) are
 // checked at every script (scripts.go), at every grant, step and end of a call (hold.go), and now
 // and then (audit.go). The plans (plan.go) are like those of the wire tier. Some have semaphores
-// (slots.go) and latches (latch.go) beside other locks. What contention costs is counted without
-// faults (contest_test.go):
+// (slots.go) and latches (latch.go) beside other locks. The cost of contention is measured with
+// silent and slow nodes, but without other faults (contest_test.go):
 //
 //	go test ./proof/coresim -run - -bench Contest     the use of the slots of a semaphore
 //
-// In some plans, clients of Redisson's (peer.go) take the same locks, even while nodes and networks
-// fail. Only the processes of these plans have windows and probes (redisson.go).
+// In some plans, Redisson clients (peer.go) take the same locks, even while nodes fail. Only the
+// processes of these plans have windows and probes (redisson.go).
 //
 // Package coresim has no re-entrancy and no named owners. Its latches (latch.go) hear no messages.
 package coresim

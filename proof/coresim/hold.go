@@ -87,7 +87,7 @@ func m0(c *call) time.Duration { return c.first }
 // backed checks that a lease lasts no longer than promised by a quorum: Q nodes have granted or
 // renewed it since the start of its validity.
 func (t *tier) backed(h *hold) {
-	if t.watch.counts {
+	if t.watch.unchecked {
 		return
 	}
 	c, p := h.call, t.plan

@@ -89,8 +89,8 @@ const (
 	// A lock that a confirmed Unlock leaves for a while is granted to nobody else in that time.
 	keptOn = "what is kept is kept"
 
-	// A latch is a single set of ids that only grows: such a set would allow some order of all
-	// calls. A Done that failed may add its id at any later time, or never. A caller's latch never
+	// The calls on a latch are linearizable: one order of them fits a single set of ids that only
+	// grows. A Done that failed may add its id at any later time, or never. A caller's latch never
 	// has fewer ids than it had, however many nodes forget. When Done returns nil, a quorum has its
 	// id. A call reports the latch as forgotten only if more nodes forget than the quorum allows
 	// for. When all nodes are well, each id is added soon, and the latch opens.
@@ -103,8 +103,8 @@ const (
 	// has had the lock (tokens rise).
 	attachedOnce = "a hold is attached once"
 
-	// While callers and Redisson's clients always wait for a lock, each side has at least a fifth of
-	// the grants.
+	// While callers and Redisson clients compete for a lock all the time, each side has at least a
+	// fifth of the grants.
 	bothServed = "Redisson's clients and callers share a lock"
 
 	// A machine does not ask the nodes again and again without a pause.

@@ -129,10 +129,10 @@ type latchCall struct {
 	LatchCall
 	latch            *latch
 	began            time.Duration // in true time
-	called, returned int64         // by a clock that orders those of one instant
+	called, returned int64         // logical time: distinct within one instant
 	over             bool
 	size             int
-	err              error         // also the last one of a call that goes on
+	err              error
 	least            int           // the most ids that its latch had returned before
 	pause            time.Duration // after the next failure
 }
@@ -210,7 +210,7 @@ func (c *latchCall) ask() {
 	}
 }
 
-// addNext adds the ids of all calls that came during the last look.
+// addNext adds the ids of all calls of Done that wait, in one look.
 func (l *latch) addNext() {
 	calls := l.next
 	l.next, l.adding = nil, len(calls) > 0
@@ -268,7 +268,7 @@ func (l *latch) look(mode wire.LatchMode, ids []string, done func(size int, err 
 // ask sends the requests of a round.
 func (k *look) ask() {
 	p := k.latch.process
-	// A reading round and a writing one for each number of ids to read, and three more attempts.
+	// Two rounds for each number of ids to read, and for each of three attempts; the rest is slack.
 	if k.round++; k.round > 16 {
 		p.tier.violate(inTime, "p%d looks at the latch without an end", p.number+1)
 		return
@@ -355,7 +355,8 @@ func (t *tier) wellSince(process int, since time.Duration) bool {
 	return well >= t.plan.Quorum
 }
 
-// checkSize checks the size that a look has found: a quorum had so many ids, each node the same.
+// checkSize checks the size that a look has found: a quorum has at least so many ids, less the
+// nodes that may have lost them.
 func (t *tier) checkSize(since time.Duration, size int) {
 	need := t.plan.Quorum - t.forgot(since)
 	for _, has := range t.having() {
@@ -430,7 +431,7 @@ func (t *tier) openLatch() {
 	last(waits, 0)
 	last(counts, 0)
 	if t.plan.Class != beyond && len(t.violations) == 0 && !t.latch.isLinearizable() {
-		t.violate(oneSet, "no order of the calls makes sense: %v", t.latch.calls)
+		t.violate(oneSet, "the calls are not linearizable: %v", t.latch.calls)
 	}
 }
 

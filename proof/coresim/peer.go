@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// PeerPlan has the actions of a client of Redisson's, with one thread.
+// PeerPlan has the actions of a Redisson client with one thread.
 type PeerPlan struct {
 	Names  int
 	Polls  time.Duration `shrink:"0"` // it asks again after so long; 0: it subscribes
@@ -26,7 +26,7 @@ type PeerStep struct {
 	NoRenew     bool
 }
 
-// peers adds clients of Redisson's to some seeds. Its own generator keeps the other seeds
+// peers adds Redisson clients to some seeds. Its own generator keeps the other seeds
 // unchanged. Redisson knows neither the restart guard nor two addresses of one server.
 func (p *Plan) peers() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x3ed155))}
@@ -52,7 +52,7 @@ func (p *Plan) peers() {
 	}
 }
 
-// contest makes a plan in which workers and peers always wait for x.
+// contest makes a plan in which workers and peers compete for x all the time.
 func (p *Plan) contest(g generator) {
 	p.Contest, p.Readers, p.Crowd, p.Detaches, p.MaxHold = true, false, false, false, 0
 	p.TTL, p.NodeTimeout, p.Length = 2*time.Second, 500*time.Millisecond, 2*time.Second
@@ -76,8 +76,8 @@ func (p *Plan) contest(g generator) {
 
 // peer plays a plan: as a RedissonRedLock that needs a quorum of the nodes, a RedissonMultiLock of
 // x and y at each node, or an RLock of a single node. Its scripts run at the nodes by events of the
-// world. Unlike Redisson's clients, it ends its hold when the nodes may. So mutual exclusion holds
-// under faults, too.
+// world. Unlike a Redisson client, it treats its hold as over as soon as a node may have dropped
+// the key. So mutual exclusion holds under faults, too.
 type peer struct {
 	generator
 	tier   *tier
@@ -272,7 +272,7 @@ func (p *peer) ignore() {
 	}
 }
 
-// has is how many members the peer has asked for with success.
+// has returns the number of members that the peer has.
 func (p *peer) has() (n int) {
 	for _, until := range p.keys {
 		if until > 0 {
@@ -347,7 +347,7 @@ func (p *peer) renewLater(round int) {
 	})
 }
 
-// until is until when enough members keep their keys.
+// until returns when the peer stops having enough members.
 func (p *peer) until() time.Duration {
 	all := slices.Clone(p.keys)
 	slices.Sort(all)
@@ -411,8 +411,8 @@ func (t *tier) besidePeers(h *hold) {
 }
 
 // noticed is handoff for plans with peers: when a lock has become free, a peer or a waiter takes it
-// soon. A window may come first, and the waiters of a process may not be the first in the queue.
-// The waiters look for peers without messages only now and then.
+// soon. The limit allows for a window, and for waiters of a process that are not the first in the
+// queue. Peers without messages are exempt: waiters only poll for them.
 func (t *tier) noticed(name int) {
 	if t.plan.Class != calm || t.isMulti() || !t.free(name, false) || t.plan.Nodes > 1 && t.plan.Quorum == t.plan.Nodes || t.isSilent() {
 		return
@@ -440,9 +440,9 @@ func (t *tier) noticed(name int) {
 	})
 }
 
-// fair checks the shares of a contest. In two seconds, a side may have less than a third of the
-// grants. It may have far less if the peers' releases have no message, or if a lock needs each of
-// several nodes.
+// fair checks the shares of a contest. It lasts for two seconds, too short for an exact third, so a
+// fifth of the grants is enough; and one grant, if the peers' releases have no message, or if the
+// lock needs each of several nodes.
 func (t *tier) fair() {
 	if !t.plan.Contest || len(t.violations) > 0 {
 		return

@@ -50,8 +50,8 @@ type Plan struct {
 	Clocks      []fleet.Computer
 	Processes   []fleet.Computer
 	Workers     []WorkerPlan  `shrink:"drop"`
-	Peers       []PeerPlan    `shrink:"drop"` // clients of Redisson's
-	Contest     bool          // the workers and the peers always wait
+	Peers       []PeerPlan    `shrink:"drop"` // Redisson clients
+	Contest     bool          // the workers and the peers compete for x all the time
 	Faults      []fleet.Fault `shrink:"drop"`
 }
 

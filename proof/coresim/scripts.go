@@ -23,18 +23,18 @@ type watch struct {
 	scripts    int
 	was, is    shot
 	// The first argument of the running script: the owner, or the waiter that leaves.
-	me      []byte
-	holds   []*hold
-	calls   []*worker // workers in a call, in the order of their calls
-	names   [len(names)]granted
-	slots   []granted // of the semaphore
-	counts  bool      // scripts are counted, and not checked
-	spans   []span
-	kept    []span // of locks that Unlock has left for a while
-	refused []span
-	waits   []span                      // of waiters for a lock alone
-	places  [][len(names)]places        // by node
-	taken   [][len(names)]time.Duration // by node: when an audit last found a holder
+	me        []byte
+	holds     []*hold
+	calls     []*worker // workers in a call, in the order of their calls
+	names     [len(names)]granted
+	slots     []granted // of the semaphore
+	unchecked bool      // scripts are only counted
+	spans     []span
+	kept      []span // of locks that Unlock has left for a while
+	refused   []span
+	waits     []span                      // of waiters for a lock alone
+	places    [][len(names)]places        // by node
+	taken     [][len(names)]time.Duration // by node: when an audit last found a holder
 }
 
 // The keys of a lock.
@@ -197,7 +197,7 @@ func (w *watch) begin(t *tier) {
 
 // before is called before a script runs.
 func (w *watch) before(node, number int) {
-	if w.counts {
+	if w.unchecked {
 		return
 	}
 	it := w.sent[number].item
@@ -210,7 +210,7 @@ func (w *watch) before(node, number int) {
 // after is called after a script ran, and checks its effects.
 func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 	w.scripts++
-	if w.counts {
+	if w.unchecked {
 		return
 	}
 	l, it := w.sent[number].lane, w.sent[number].item
@@ -399,7 +399,7 @@ func (w *watch) inTurn(node int, now int64, it *item, shares bool) {
 	}
 	if it.call.lock.permits(int(it.k.Cell)) > 0 {
 		if before := w.was.before(waiter, ticket, now); before+len(w.was.holders) >= w.plan.Permits {
-			w.violate(ticketOrder, "n%d granted a slot to %s past %d who wait, and %d are taken", node+1, w.me, before, len(w.was.holders))
+			w.violate(ticketOrder, "n%d granted a slot to %s past %d earlier waiters, with %d slots taken", node+1, w.me, before, len(w.was.holders))
 		}
 		return
 	}
@@ -433,7 +433,7 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 		}
 		if len(w.is.slots) > 0 {
 			if before := w.is.before(to, ticket, now); before+len(w.is.holders) > w.plan.Permits {
-				w.violate(ticketOrder, "n%d handed a slot to %s past %d who wait, and %d are taken", node+1, to, before, len(w.is.holders))
+				w.violate(ticketOrder, "n%d handed a slot to %s past %d earlier waiters, with %d slots taken", node+1, to, before, len(w.is.holders))
 			}
 		}
 		for i := 0; i < len(w.was.queue) && len(w.is.slots) == 0; i++ {

@@ -113,7 +113,7 @@ func (s *shot) before(waiter string, ticket float64, now int64) (count int) {
 }
 
 // slotted checks the state of the semaphore after a script: each slot has one holder, no script
-// changes the slot of another one, the keys last as long as every hold, and no call is refused
+// changes the slot of another owner, the keys last as long as every hold, and no call is refused
 // while a slot is free.
 func (w *watch) slotted(node int, it *item, ok, refused bool) {
 	s := &w.is
@@ -123,7 +123,7 @@ func (w *watch) slotted(node int, it *item, ok, refused bool) {
 			w.violate(mutualExclusion, "n%d has slots %v of %d for %v", node+1, s.slots, w.plan.Permits, s.holders)
 		}
 		if until := milliseconds(s.holders[i].Value); s.expires < until {
-			w.violate(othersHold, "n%d keeps the slots until %d, and that of %s until %d", node+1, s.expires, who, until)
+			w.violate(othersHold, "n%d: the keys of the slots end at %d, before the slot of %s at %d", node+1, s.expires, who, until)
 		}
 		if was := w.was.slotOf(who); was >= 0 && was != s.slots[i] && who != string(w.me) {
 			w.violate(othersHold, "n%d: what %s sent moved %s from slot %d to %d", node+1, w.me, who, was, s.slots[i])
@@ -135,7 +135,7 @@ func (w *watch) slotted(node int, it *item, ok, refused bool) {
 	for _, f := range w.was.tokens {
 		i := slices.IndexFunc(s.tokens, func(now scriptmodel.Field) bool { return now.Name == f.Name })
 		if i < 0 || len(s.tokens[i].Value) < len(f.Value) || len(s.tokens[i].Value) == len(f.Value) && s.tokens[i].Value < f.Value {
-			w.violate(tokensRise, "n%d: what %s sent set back the counter of slot %s from %s: %v", node+1, w.me, f.Name, f.Value, s.tokens)
+			w.violate(tokensRise, "n%d: a script of %s set the counter of slot %s back from %s: %v", node+1, w.me, f.Name, f.Value, s.tokens)
 		}
 	}
 	// A waiter's successor may have a slot that the waiter no longer wants.
@@ -145,7 +145,7 @@ func (w *watch) slotted(node int, it *item, ok, refused bool) {
 	}
 }
 
-// takenSlots returns how many slots calls have, or have left for a while.
+// takenSlots returns the number of slots that are held, or kept after the end of a hold.
 func (t *tier) takenSlots() (taken int) {
 	for _, h := range t.watch.holds {
 		if h.call.lock.has(semaphore) {

@@ -81,7 +81,7 @@ type Outcome struct {
 	Hash     uint64 // of the trace, if there is one
 }
 
-// newTier is a plan before its first event.
+// newTier returns a tier that is ready to play a plan.
 func newTier(p *Plan, traces bool) *tier {
 	own := *p
 	t := &tier{plan: &own, traces: traces, room: rooms.Get().(*room)}
@@ -186,7 +186,7 @@ func (t *tier) over() bool {
 	return true
 }
 
-// late reports whether it is so late that an actor that goes on has failed.
+// late reports whether an actor goes on long after the end of the plan, which is a violation.
 func (t *tier) late(who string, number int) bool {
 	if t.world.Now() <= t.plan.Length+t.plan.Network.MaxSlow+time.Minute+20*t.plan.TTL {
 		return false

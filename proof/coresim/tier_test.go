@@ -92,7 +92,7 @@ func TestSeeds(t *testing.T) {
 		t.Error("no detached hold went on")
 	}
 	if *seeds >= 1000 && bad.Load() == 0 && theirs.Load() == 0 {
-		t.Error("no client of Redisson's got a lock")
+		t.Error("no Redisson client got a lock")
 	}
 	n, took := *seeds, time.Since(start)
 	t.Logf("%d seeds in %v, %.0f a second; %.1f grants, %.0f scripts and %.2f recalls a seed; %d holds attached; %d grants to Redisson; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),

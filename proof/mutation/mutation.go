@@ -30,13 +30,13 @@ type Mutations struct {
 
 // statement is a statement that can be left out.
 type statement struct {
-	number     int
-	file       string
-	line       int
-	text       string // its first line
-	start, end int    // in the file
-	function   int    // the last line of its function
-	skipped    bool   // without it the package does not compile
+	number      int
+	file        string
+	line        int
+	text        string // its first line
+	start, end  int    // in the file
+	functionEnd int    // the last line of its function
+	skipped     bool   // without it the package does not compile
 }
 
 // SkipUnlessAsked skips a plain run.
@@ -180,7 +180,7 @@ func (m *Mutations) statements(t *testing.T) (all []*statement) {
 				if more {
 					first += " ..."
 				}
-				all = append(all, &statement{number: len(all) + 1, file: filepath.Base(path), line: from.Line, text: first, start: from.Offset, end: to.Offset, function: set.Position(s.body.Rbrace).Line})
+				all = append(all, &statement{number: len(all) + 1, file: filepath.Base(path), line: from.Line, text: first, start: from.Offset, end: to.Offset, functionEnd: set.Position(s.body.Rbrace).Line})
 			}
 		}
 	}
@@ -193,7 +193,7 @@ type listed struct {
 	body *ast.BlockStmt // of its function
 }
 
-// lists returns the statements of a function that can be left out, also nested ones, in order.
+// lists returns the removable statements of a function, nested ones included, in order.
 func lists(body *ast.BlockStmt) (all []listed) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		var list []ast.Stmt
@@ -261,7 +261,7 @@ func (m *Mutations) skip(t *testing.T, all []*statement, file, line string) {
 	file = file[strings.LastIndexByte(file, '_')+1:]
 	var last *statement
 	for _, s := range all {
-		if s.file == file && s.function == end && !s.skipped {
+		if s.file == file && s.functionEnd == end && !s.skipped {
 			if last == nil || s.end > last.end || s.end == last.end && s.start < last.start {
 				last = s
 			}

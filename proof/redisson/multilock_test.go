@@ -182,8 +182,8 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 	}
 }
 
-// Redisson's clients have no slot of a semaphore: a MultiLock that waits for them neither hears of
-// one, nor asks for the handoff of one.
+// Redisson clients hold no slots. So a MultiLock that waits for one neither listens to the channel
+// of its semaphore nor asks for a handoff there.
 func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 1, 1)
@@ -193,7 +193,7 @@ func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
 		}
 		servers[0].Before(func(r embedded.Run) {
 			if r.Script == "open" && r.Keys[0] == "s" {
-				t.Error("the semaphore is to be handed over")
+				t.Error("the open script ran for the semaphore")
 			}
 		})
 		java := javaLockOf(jvm(t, servers), "x")
@@ -211,7 +211,7 @@ func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
 	})
 }
 
-// A slot whose owner looks like Redisson's is a refusal like others.
+// A slot whose owner looks like a Redisson client refuses like any other slot.
 func TestASlotOfAnOddOwner(t *testing.T) {
 	for name, alone := range map[string]bool{"a semaphore": true, "a MultiLock": false} {
 		locktest.Run(t, name, func(t *testing.T) {

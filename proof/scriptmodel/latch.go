@@ -15,7 +15,7 @@ var ownerLike = regexp.MustCompile(`^[^ \t-\r]+:[0-9][0-9/.]*$`)
 // latchForm matches the stored state of a latch.
 var latchForm = regexp.MustCompile(`(?s)^([0-9]+) ([^ \t-\r]+)(.*)$`)
 
-// digests is where the digest of a latch begins again from 0.
+// digests is the modulus of the digest of a latch.
 const digests = 1 << 52
 
 // hashOf is hash in latch.lua.

@@ -62,8 +62,8 @@ func (t *Place[T]) Leave() {
 	}
 }
 
-// InOrder reports whether a caller is admitted once the one before it has been sent: the nodes must
-// queue them in this order.
+// InOrder reports whether a caller is admitted only after the attempt of the one before it was
+// sent, so that the nodes queue them in order.
 func (q *LocalQueue[T]) InOrder() bool { return !q.Shared && q.Slots <= 1 }
 
 // Empty reports whether the queue has no callers.

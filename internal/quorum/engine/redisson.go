@@ -105,11 +105,10 @@ func (r *Redisson[C, D]) Known() int { return len(r.peers) }
 // At returns the peers at a cell, nil if none are known.
 func (r *Redisson[C, D]) At(cell C) *Peers[D] { return r.peers[cell] }
 
-// Observed records that a peer holds cell, one of cells, which are a lock's that no semaphore has.
-// Its key there lasts for ttl. The peer is recorded at all cells: one with a single cell is on the
-// way to the others. *all is the
-// time of the last such record; Observed updates it. silent reports whether the peers' releases
-// have no message.
+// Observed records that a peer holds cell; cells are those of the lock, without semaphores. The key
+// there lasts for ttl. The peer is recorded at all cells, because it may be about to take the
+// others. *all is the time of the last such record; Observed updates it. silent reports whether the
+// peers' releases have no message.
 func (r *Redisson[C, D]) Observed(now time.Duration, cells []C, cell C, all *time.Duration, ttl time.Duration) (silent bool) {
 	if now-*all >= sameObservation || r.peers[cell] == nil {
 		*all = now
