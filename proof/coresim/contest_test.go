@@ -158,7 +158,7 @@ func TestSilentAndSlowNodesCostASemaphoreNothing(t *testing.T) {
 	}
 }
 
-// multiLocks are some kinds of MultiLocks, each with one of its mutexes. The first has only mutexes.
+// multiLocks are kinds of MultiLocks, each with one of its mutexes. The first has only mutexes.
 var multiLocks = []struct{ names, read, members, mutex int }{{2, 0, 2, 1}, {2, 1, 2, 1}, {4, 0, 2, 0}, {5, 1, 3, 1}}
 
 // compete lets crowds take their locks for a while. It returns the grants of each crowd, and the
