@@ -34,8 +34,8 @@ func LostAt(now time.Duration) Pace { return Pace{now, true} }
 // Pause returns how long a caller has to wait before it asks the nodes, if it gives up after the
 // time left; trip is as in Admits. ok is false if fewer than fewTrips round trips would remain.
 func (p Pace) Pause(now, left, trip time.Duration) (pause time.Duration, ok bool) {
-	pause = max(min(pauseTrips*trip, maxPause)-(now-p.lost), 0)
-	return pause, left-pause >= fewTrips*trip
+	pause = min(pauseTrips*trip, maxPause) - (now - p.lost)
+	return max(pause, 0), pause <= 0 || left-pause >= fewTrips*trip
 }
 
 // Admits reports whether a caller asks that gives up after left. trip is the latest round trip to

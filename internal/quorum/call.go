@@ -280,7 +280,7 @@ func (c *call) entry(asks bool) wire.Entry {
 	c.mu.Unlock()
 	e := wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, Unsure: unsure, TTL: life, Callers: c.callers()}
 	if c.place != nil && c.place.queue.InOrder() {
-		e.Line = c.place.queue
+		e.Queue, e.Decided = c.place.queue, c.decided
 	}
 	return e
 }
@@ -347,7 +347,7 @@ func newRequest(c *call, n Node, now time.Time) *request {
 }
 
 func (b *request) free() {
-	b.call, b.node = nil, nil
+	b.call, b.node, b.entry = nil, nil, wire.Entry{}
 	clear(b.scripts)
 	requests.Put(b)
 }

@@ -10,49 +10,46 @@ import (
 )
 
 // single sends calls through the client that New was given. Each call takes its own connection from
-// the client's pool. So a request is sent when those before it in its lines are over: calls of one
-// waiter run in order, and the first few callers of a local queue join the node's queue in order.
+// the client's pool, so the calls of one waiter are sent one after the other. The attempts of one
+// local queue are, too, but only while the node is quick.
 type single struct {
 	node *Node
 
-	mu   sync.Mutex
-	last map[line]chan struct{} // by line, the end of the latest request: closed when it is over
+	mu     sync.Mutex
+	last   map[line]chan struct{} // by line, the end of the latest request: closed when it is over
+	queued map[any]*attempt       // by local queue, the latest attempt
 }
 
-// line identifies a sequence of requests in one lane: those of a waiter, or those with one
-// [wire.Entry.Line].
+// attempt is a request that may queue a caller of a local queue.
+type attempt struct {
+	queue   any
+	over    chan struct{}   // closed when the request is over
+	decided <-chan struct{} // closed when the caller has an outcome
+}
+
+// line is the order of one waiter's calls in one lane.
 type line struct {
 	lane   quorum.Lane
-	waiter string
-	of     any // the Line; only if waiter is empty
+	waiter string // empty for calls that need no order
 }
 
-// linesOf returns the lines of a request.
-func linesOf(lane quorum.Lane, calls []wire.Call) (lines []line) {
-	if waiter := calls[0].Waiter(); waiter != "" {
-		lines = append(lines, line{lane: lane, waiter: waiter})
-	}
-	for i := range calls {
-		if of := calls[i].Line(); of != nil { // all attempts of a request have the same
-			return append(lines, line{lane: lane, of: of})
-		}
-	}
-	return lines
-}
-
-// do sends the calls once the requests before them in their lines are over, unless their deadline
+// do sends the calls once the request before them in their line is over, unless their deadline
 // comes first.
-func (s *single) do(ctx context.Context, lines []line, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (s *single) do(ctx context.Context, l line, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	over := make(chan struct{})
-	before := s.enter(lines, over)
+	before := s.enter(l, over)
+	own, ahead := s.join(calls, over)
 	err := s.node.locks.Go(func() {
-		defer s.leave(lines, over)
+		defer s.leave(l, over, own)
 		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
-		for _, b := range before {
-			defer func() { <-b }() // the next request waits for this one, too
+		if ahead != nil {
+			ahead.wait(time.Until(deadline) / patience)
+		}
+		if before != nil {
+			defer func() { <-before }() // the next request waits for this one, too
 			select {
-			case <-b:
+			case <-before:
 			case <-ctx.Done():
 			}
 		}
@@ -63,35 +60,71 @@ func (s *single) do(ctx context.Context, lines []line, deadline time.Time, calls
 		}
 	})
 	if err != nil {
-		s.leave(lines, over)
+		s.leave(l, over, own)
 		answer(unanswered(calls, s.node.Failure(err, false)))
 	}
 }
 
-// enter makes a request the latest of its lines, and returns the ends of those before it.
-func (s *single) enter(lines []line, over chan struct{}) (before []<-chan struct{}) {
+// enter makes a request the latest of its line, and returns the end of the one before it, or nil.
+func (s *single) enter(l line, over chan struct{}) (before <-chan struct{}) {
+	if l.waiter == "" {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil {
 		s.last = make(map[line]chan struct{})
 	}
-	for _, l := range lines {
-		if latest := s.last[l]; latest != nil {
-			before = append(before, latest)
-		}
-		s.last[l] = over
-	}
-	return before
+	latest := s.last[l]
+	s.last[l] = over
+	return latest
 }
 
-// leave lets the next requests of the lines go.
-func (s *single) leave(lines []line, over chan struct{}) {
+// patience is the part of its time that an attempt waits for the one before it, at most: a quarter.
+// If the node is slow, the order of the queue matters less than the time.
+const patience = 4
+
+// join makes a request the latest attempt of its local queue, and returns the one before it. Both
+// are nil for requests without an order, and ahead is nil for the first attempt.
+func (s *single) join(calls []wire.Call, over chan struct{}) (own, ahead *attempt) {
+	for i := range calls {
+		if queue, decided := calls[i].Queue(); queue != nil && own == nil {
+			own = &attempt{queue, over, decided}
+		}
+	}
+	if own == nil {
+		return nil, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range lines {
-		if s.last[l] == over {
-			delete(s.last, l)
-		}
+	if s.queued == nil {
+		s.queued = make(map[any]*attempt)
+	}
+	ahead = s.queued[own.queue]
+	s.queued[own.queue] = own
+	return own, ahead
+}
+
+// wait returns when the request is over, its caller has an outcome, or the limit has passed.
+func (a *attempt) wait(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-a.over:
+	case <-a.decided:
+	case <-timer.C:
+	}
+}
+
+// leave lets the next requests go.
+func (s *single) leave(l line, over chan struct{}, own *attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if own != nil && s.queued[own.queue] == own {
+		delete(s.queued, own.queue)
+	}
+	if s.last[l] == over {
+		delete(s.last, l)
 	}
 	close(over)
 }

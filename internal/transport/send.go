@@ -24,7 +24,7 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, cal
 	case n.lanes[0] != nil:
 		n.lanes[lane].do(deadline, calls, answer)
 	default:
-		n.single.do(ctx, linesOf(lane, calls), deadline, detached(calls), answer)
+		n.single.do(ctx, line{lane, calls[0].Waiter()}, deadline, detached(calls), answer)
 	}
 }
 

@@ -271,15 +271,15 @@ func (c *Call) Waiter() string {
 	return owner[:end]
 }
 
-// Line returns the line of an attempt's entry; nil for other calls.
-func (c *Call) Line() any {
+// Queue returns Entry.Queue and Entry.Decided of an attempt; nil for other calls.
+func (c *Call) Queue() (queue any, decided <-chan struct{}) {
 	switch c.Script {
 	case acquire, guardedAcquire, slotAcquire, guardedSlotAcquire:
 		if c.entry != nil {
-			return c.entry.Line
+			return c.entry.Queue, c.entry.Decided
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // Begins reports whether the call may give its waiter a hold or an entry in the queue. Such a call

@@ -168,9 +168,11 @@ type Entry struct {
 	Passable  bool          // sharers need not wait behind it: see queue.lua
 	Successor Successor
 
-	// Line is not sent. Attempts with the same Line, unless that is nil, reach a node in the order
-	// in which they were made. It must be comparable.
-	Line any
+	// These two are not sent. Attempts with the same Queue, which must be comparable, should reach
+	// a node in the order in which they were made; until Decided is closed, if it is not nil. The
+	// attempts of other calls, with a nil Queue, have no order.
+	Queue   any
+	Decided <-chan struct{}
 }
 
 // Successor is the owner that receives the lock in a handoff when the waiter's turn comes. The zero

@@ -373,11 +373,11 @@ func (t *tier) checkSize(since time.Duration, size int) {
 func (t *tier) forgot(since time.Duration) int {
 	lost := make(map[int]bool)
 	for i := range t.plan.Faults {
-		switch f := &t.plan.Faults[i]; f.Kind {
-		case fleet.CrashLoss, fleet.Forget, fleet.Evict:
-			if f.At+f.For >= since && f.At <= t.world.Now() {
-				lost[f.Node] = true
-			}
+		f := &t.plan.Faults[i]
+		switch ofLatch := f.Key == latchName || f.Key == wire.LatchKey(latchName); {
+		case f.Kind != fleet.CrashLoss && f.Kind != fleet.Forget && !(f.Kind == fleet.Evict && ofLatch):
+		case f.At+f.For >= since && f.At <= t.world.Now():
+			lost[t.server(f.Node)] = true
 		}
 	}
 	return len(lost)

@@ -412,9 +412,10 @@ func (t *tier) besidePeers(h *hold) {
 
 // noticed is handoff for plans with peers: when a lock has become free, a peer or a waiter takes it
 // soon. The limit allows for a window, and for waiters of a process that are not the first in the
-// queue. Peers without messages are exempt: waiters only poll for them.
+// queue. Peers without messages are exempt: waiters only poll for them. So are locks that need more
+// than a majority: a peer may have one of the nodes again, and the waiter looks at its refresh.
 func (t *tier) noticed(name int) {
-	if t.plan.Class != calm || t.isMulti() || !t.free(name, false) || t.plan.Nodes > 1 && t.plan.Quorum == t.plan.Nodes || t.isSilent() {
+	if t.plan.Class != calm || t.isMulti() || !t.free(name, false) || t.plan.Quorum > t.plan.Nodes/2+1 || t.isSilent() {
 		return
 	}
 	moves := func() (n int) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -293,17 +294,26 @@ func (t *watch) once(n *node, m message, name, owner string) {
 	t.ran[key] = true
 }
 
+// heirOf matches the part of a successor's name that all successors of its waiter have.
+var heirOf = regexp.MustCompile(`^.*:[0-9]+/`)
+
 // untouched checks that a script has changed nothing of other owners and waiters.
 func (t *watch) untouched(n *node, m message, name, owner string, was, is state) {
 	waiter := m.waiter
 	me := t.wire(m, owner)
 	const rule = othersHold
-	others := false
+	others, mine := false, "" // the successors of the waiter have this prefix
+	switch {
+	case waiter != "":
+		mine = t.wire(m, waiter) + "/"
+	case m.script == "acquire": // a Restore; a node may still have an earlier successor
+		mine = heirOf.FindString(me)
+	}
 	for who, holds := range was.holders {
 		if m.passes(who) && is.holders[who] == "" || m.parked && who == base(m.argv[0]) {
 			continue
 		}
-		if who == me || waiter != "" && strings.HasPrefix(who, t.wire(m, waiter)+"/") && (m.script == "acquire" || slices.Contains(m.argv, "all")) {
+		if who == me || mine != "" && strings.HasPrefix(who, mine) && (m.script == "acquire" || slices.Contains(m.argv, "all")) {
 			continue
 		}
 		others = !was.shared && name != semaphore // the holders of a shared lock may become more
