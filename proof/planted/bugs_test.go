@@ -78,7 +78,7 @@ var bugs = []mutation.Bug{
 	bug("a reader jumps a waiting writer", "scripts/share.lua", "  if blocked or not open then", "  if not open then", wire(400, "in ticket order")),
 	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400, "nobody else's hold is touched")),
 	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", wire(2000, "somebody acquires")),
-	bug("one node less than a quorum agrees on a latch", "internal/quorum/engine Look.agreed", "same >= k.latch.Need", "same >= max(k.latch.Need-1, 1)", wire(8000, "no latch is forgotten")),
+	bug("one node less than a quorum agrees on a latch", "internal/quorum/engine Look.agreed", "same >= k.latch.Need", "same >= max(k.latch.Need-1, 1)", wire(8000, "no latch is forgotten"), core(4000, "a latch is one set that grows", "a quorum has what is done")),
 	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", wire(400, "a quorum has what is done")),
 	bug("Redisson's hold counts for nothing", "scripts/holds.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", wire(2000, "nobody else's hold is touched")),
 	bug("a member that Java has again counts as free", "internal/quorum/engine Redisson.Handed", "taken = append(taken, i)", "_ = i", tests("proof/redisson", "TestJavaAndGoShareAMultiLock/every_node")),
