@@ -168,9 +168,9 @@ type Entry struct {
 	Passable  bool          // sharers need not wait behind it: see queue.lua
 	Successor Successor
 
-	// These two are not sent. Attempts with the same Queue, which must be comparable, should reach
-	// a node in the order in which they were made; until Decided is closed, if it is not nil. The
-	// attempts of other calls, with a nil Queue, have no order.
+	// These two are not sent. Attempts with the same Queue should reach a node in the order in
+	// which they were made, unless Decided of the earlier one is closed. Queue must be comparable.
+	// Attempts without one have no order.
 	Queue   any
 	Decided <-chan struct{}
 }
