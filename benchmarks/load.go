@@ -94,6 +94,9 @@ func (j job) arrive(ctx context.Context, clients []client, callers []caller, fro
 			callers[at].once(ctx, clients[at%len(clients)], start, from)
 		})
 		next = next.Add(time.Duration(rand.ExpFloat64() / j.Rate * float64(time.Second)))
+		if start.Before(from) && next.After(from) {
+			next = from // the process has no memory
+		}
 	}
 }
 

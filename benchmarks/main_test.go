@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +115,26 @@ func (c *contest) checkWorker(t *testing.T, e entry, f *fleet) {
 		}
 	}
 }
+
+// Pairs at random times may be rare, and the load short.
+func TestARareArrivalIsMeasured(t *testing.T) {
+	var done atomic.Int64
+	callers := []caller{{done: &done}}
+	from := time.Now().Add(time.Millisecond)
+	job{Rate: 1e-3}.arrive(t.Context(), []client{freeLock{}}, callers, from, from.Add(time.Millisecond))
+	if n := len(callers[0].took); n != 1 {
+		t.Errorf("%d pairs were measured, want 1", n)
+	}
+}
+
+// freeLock is always free.
+type freeLock struct{}
+
+func (freeLock) lock(context.Context, string) (func(context.Context) error, error) {
+	return func(context.Context) error { return nil }, nil
+}
+
+func (freeLock) close() error { return nil }
 
 func TestWorkerSaysWhatWentWrong(t *testing.T) {
 	var out bytes.Buffer
