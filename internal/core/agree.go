@@ -81,7 +81,7 @@ func (m *Machine) tokenAt(i int) uint64 {
 	case c.apart:
 		return 0
 	case m.successor:
-		return c.Handed
+		return c.HandedToken
 	case c.State == Granted:
 		return c.Token
 	}

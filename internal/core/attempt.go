@@ -17,7 +17,7 @@ func (m *Machine) ask(now Time) {
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		former := c.former
-		if c.Handed > 0 {
+		if c.HandedToken > 0 {
 			former = m.attempt - 1
 		}
 		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, leftover: c.leftover, former: former, unanswered: c.unanswered + 1, reached: c.reached, unsure: c.unsure, of: int32(i)}

@@ -34,7 +34,7 @@ func (m *Machine) hold(now Time) {
 		m.ttl = m.cfg.TTL
 	}
 	left := m.Remaining(now)
-	m.compareClocks(now)
+	m.noteSuspension(now)
 	if left <= 0 || m.cfg.Source != nil && !m.lastsForRenewal(now) {
 		switch {
 		case m.cfg.Source != nil:
@@ -97,10 +97,10 @@ func (m *Machine) leaveQueue(i int) {
 			m.call(Call{Do: Release, Cell: int32(i), Attempt: c.former, Successor: true})
 		}
 		switch {
-		case c.Handed > 0 && c.apart:
+		case c.HandedToken > 0 && c.apart:
 			m.move(i)
-		case c.Handed > 0:
-			c.State, c.Token = Granted, c.Handed
+		case c.HandedToken > 0:
+			c.State, c.Token = Granted, c.HandedToken
 		case own:
 			c.State = Left
 		}
@@ -128,7 +128,7 @@ func (c *Cell) isClear() bool { return !c.reached && c.unanswered == 0 }
 
 // checkDeadline ends the hold when its validity is over. It needs no node for that.
 func (m *Machine) checkDeadline(now Time) {
-	m.compareClocks(now)
+	m.noteSuspension(now)
 	if m.Remaining(now) > 0 {
 		return
 	}
@@ -139,9 +139,9 @@ func (m *Machine) checkDeadline(now Time) {
 	}
 }
 
-// compareClocks notes the lead of Boot over Mono since start. Mono may have stood still during a
+// noteSuspension notes the lead of Boot over Mono since start. Mono may have stood still during a
 // suspend; by Mono, the validity then ends earlier by the lead.
-func (m *Machine) compareClocks(now Time) {
+func (m *Machine) noteSuspension(now Time) {
 	m.suspended = now.Since(m.start) - (now.Mono - m.start.Mono)
 }
 

@@ -63,19 +63,19 @@ const (
 // Cell is the knowledge about one cell. Each attempt starts anew, but for Position, Err, leftover,
 // former, unanswered, reached and unsure.
 type Cell struct {
-	State     State
-	Won       bool          // granted the current attempt; may have been released since
-	Duplicate bool          // has no vote on the attempt: on another cell's server, or Foreign
-	NotALock  bool          // its key is not a lock
-	Called    bool          // called the waiter since the attempt began
-	Handed    uint64        // the token of the successor's hold there; 0 if it has none
-	former    int32         // an earlier attempt; its successor has the lock there; 0: none known
-	Token     uint64        // of the owner's hold; valid if State is Granted
-	Refused   bool          // refused the current attempt
-	Refusal   Reply         // valid if Refused
-	Position  int           // the last known one in its queue
-	Err       error         // the last failure
-	expires   time.Duration // when the key that refused should expire, by Mono; 0 if unknown
+	State       State
+	Won         bool          // granted the current attempt; may have been released since
+	Duplicate   bool          // has no vote on the attempt: on another cell's server, or Foreign
+	NotALock    bool          // its key is not a lock
+	Called      bool          // called the waiter since the attempt began
+	HandedToken uint64        // the token of the successor's hold there; 0 if it has none
+	former      int32         // an earlier attempt; its successor has the lock there; 0: none known
+	Token       uint64        // of the owner's hold; valid if State is Granted
+	Refused     bool          // refused the current attempt
+	Refusal     Reply         // valid if Refused
+	Position    int           // the last known one in its queue
+	Err         error         // the last failure
+	expires     time.Duration // when the key that refused should expire, by Mono; 0 if unknown
 
 	// What may have run, or may still run, besides the answered calls.
 	unanswered       int16 // calls of Acquire, Yield and Attach
@@ -147,7 +147,7 @@ type Machine struct {
 	token      uint64        // chosen by agree; valid from then on
 	since      Time          // when the hold began
 	start      Time          // before the attempt or renewal that the validity counts from
-	suspended  time.Duration // the lead of Boot over Mono since start: see compareClocks
+	suspended  time.Duration // the lead of Boot over Mono since start: see noteSuspension
 	ttl        time.Duration // counts from start; at most cfg.TTL before the first renewal, then cfg.TTL
 	renew      time.Duration // when the next renewal is due; 0: none
 	renewalDue time.Duration // when the first renewal since the last won one was due

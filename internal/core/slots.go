@@ -78,7 +78,7 @@ func (s slotOf) of(c *Cell) (slot int32, ok bool) {
 	case slotGranted:
 		return c.slot, c.State == Granted
 	case slotHanded:
-		return c.handedSlot, c.Handed > 0
+		return c.handedSlot, c.HandedToken > 0
 	case slotWon:
 		return c.slot, c.Won
 	}

@@ -169,7 +169,7 @@ func (m *Machine) tallies() *tally {
 func (m *Machine) factsOf(i int) facts {
 	c := &m.Cells[i]
 	asked, has, queued := c.State == Asked, c.State == Granted, c.State == Queued
-	handedOver := c.Handed > 0
+	handedOver := c.HandedToken > 0
 	votes := !c.failed && (c.Won || handedOver || c.Refused && !m.tries.ownRefused)
 	opens := isOpen(c)
 	return c.vote.facts().

@@ -220,7 +220,7 @@ func (m *Machine) earliest(at func(cell int) (time.Duration, bool)) (moment time
 // isOpen reports whether the next attempt should win the cell. A cell on the server of another one
 // repeats the answers of that one, and has no vote.
 func isOpen(c *Cell) bool {
-	return c.Handed > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
+	return c.HandedToken > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
 }
 
 // next notes that the waiter may soon be the first in a queue. It refreshes as often as the first.
@@ -284,7 +284,7 @@ func (m *Machine) expiry() (at time.Duration, furthest int) {
 	}
 	at, _ = m.earliest(func(i int) (time.Duration, bool) {
 		c := &m.Cells[i]
-		if c.State == Free || c.Handed > 0 {
+		if c.State == Free || c.HandedToken > 0 {
 			return 0, true
 		}
 		return c.expires, c.State == Queued && c.expires > 0
@@ -316,8 +316,8 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 	}
 	switch {
 	case attempt == m.attempt:
-		again := c.Handed > 0
-		c.Handed, c.handedSlot = token, slot
+		again := c.HandedToken > 0
+		c.HandedToken, c.handedSlot = token, slot
 		if m.successor {
 			c.apart = slot != m.slotAt(cell)
 			c.handedApart = c.apart
