@@ -84,7 +84,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 		}
 		m.learnReason()
 		if c.State == Queued {
-			m.expectExpiry(now)
+			m.expectExpiry(now, false)
 		}
 		m.review(now)
 	case Releasing, Over: // a release was sent behind it, or neither was sent

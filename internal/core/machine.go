@@ -223,6 +223,7 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		if m.takenInOrder {
 			m.handoffDeadline = 0 // another cell may follow
 		}
+		m.expectExpiry(now, true)
 		m.review(now)
 	case TurnForSlot:
 		c := &m.Cells[e.Cell]
@@ -304,7 +305,7 @@ func (m *Machine) tick(now Time) {
 		if at := m.Wake(); now.Mono >= at {
 			if now.Mono >= m.nextAttemptAt || m.tallies().holds(isWanted) {
 				m.wokenInVain = 0
-			} else {
+			} else if !m.takenInOrder {
 				m.wokenInVain++
 			}
 			m.ask(now)

@@ -21,7 +21,7 @@ const (
 	isWanted                  // the next attempt should win it
 	isPromised                // the same, by the rule promises
 	hasWon                    // granted; may have been released since
-	willExpire                // free, handed over, or refused until a known moment
+	willExpire                // free, handed over, called, or refused until a known moment
 	saidYes                   // confirmed the raise, the release or the renewal
 	maySayYes                 // the same, or has not answered
 	mayTakeToken              // the same, without cells that have not answered the attempt
@@ -184,7 +184,7 @@ func (m *Machine) factsOf(i int) facts {
 		with(isWanted, opens).
 		with(isPromised, opens).
 		with(hasWon, c.Won).
-		with(willExpire, handedOver || c.State == Free || queued && c.expires > 0).
+		with(willExpire, handedOver || c.State == Free || queued && (c.Called || c.expires > 0)).
 		with(mayTakeToken, c.vote == Yes || c.vote == Unanswered && m.tokenAt(i) > 0).
 		with(isTaken, c.Refused && votes).
 		with(mayBeTaken, asked || c.Refused && votes).

@@ -22,6 +22,9 @@ const (
 	spread    = time.Millisecond
 	maxSpread = 100 * time.Millisecond
 
+	// fewCells is how many cells a waiter looks at when one calls, at most: see expectExpiry.
+	fewCells = 64
+
 	// grace and maxGrace bound the wait for missing votes after the first wake-up: see voteGrace.
 	// Where free cells alone form a quorum, the wait is grace. grace is also the least tolerance.
 	grace    = 3 * time.Millisecond
@@ -112,7 +115,7 @@ func (m *Machine) yielded(now Time, call Call, r Reply) {
 		c.State = Queued
 	}
 	if m.learnReason(); m.phase != Yielding {
-		m.expectExpiry(now)
+		m.expectExpiry(now, false)
 		m.review(now)
 		return
 	}
@@ -264,9 +267,10 @@ func (m *Machine) pause(now Time) time.Duration {
 }
 
 // expectExpiry makes the next attempt earlier if an answer during the wait shows when a quorum of
-// the keys expires.
-func (m *Machine) expectExpiry(now Time) {
-	if m.phase == Waiting && m.reason.isHeld() && m.looksAgain() {
+// the keys expires, or, if the cells are few, a call. A Redisson client may have had a cell that was
+// free for a moment: that one calls, and the others have known moments.
+func (m *Machine) expectExpiry(now Time, call bool) {
+	if m.phase == Waiting && m.reason.isHeld() && (call && len(m.Cells) <= fewCells || !call && m.looksAgain()) {
 		m.nextAttemptAt = min(m.nextAttemptAt, now.Mono+m.pause(now))
 	}
 }
@@ -284,7 +288,7 @@ func (m *Machine) expiry() (at time.Duration, furthest int) {
 	}
 	at, _ = m.earliest(func(i int) (time.Duration, bool) {
 		c := &m.Cells[i]
-		if c.State == Free || c.HandedToken > 0 {
+		if c.State == Free || c.HandedToken > 0 || c.State == Queued && c.Called {
 			return 0, true
 		}
 		return c.expires, c.State == Queued && c.expires > 0

@@ -42,6 +42,24 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	}
 }
 
+// A Redisson client has had one cell in a window, and its release calls. The windows of the other
+// cells end unsaid.
+func TestACalledWaiterLooksWhenTheOtherKeysExpire(t *testing.T) {
+	const window = 20 * ms
+	for name, tree := range map[string]Tree{"3 of 3": Majority(3, 3), "a MultiLock": Every([]Tree{Majority(2, 2), Majority(1, 1)})} {
+		m := begin(config(tree))
+		plays(m, answer(Acquire, 0, Reply{TTL: 10 * time.Second, Position: 1, Holder: "b:0"}))
+		for cell := int32(1); cell < 3; cell++ {
+			plays(m, answer(Acquire, cell, Reply{Free: true, TTL: window, Position: 1, Holder: "b:0"}))
+		}
+		waits(t, m, refresh)
+		plays(m, Event{Kind: Turn, Cell: 0})
+		if due := m.Wake() - at(0).Mono; m.Phase() != Waiting || due < window || due > 2*window {
+			t.Errorf("%s: phase %s, the next attempt is due after %v", name, phases[m.Phase()], due)
+		}
+	}
+}
+
 // The messages of a release arrive within a round trip to the nearest quorum, if the releaser is no
 // further away. A waiter that asks earlier wastes an attempt.
 func TestAWaiterIsPatientForARoundTripToTheNearestQuorum(t *testing.T) {

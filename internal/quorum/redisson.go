@@ -50,6 +50,9 @@ func (c *call) meetRedisson(cell int, r core.Reply) {
 		s.timer = time.AfterFunc(engine.PeerMemory, func() { client.forgetRedisson(false) })
 	}
 	s.mu.Unlock()
+	if phase := c.machine.Phase(); phase == core.Yielding || phase == core.Waiting {
+		c.wantListen() // it began to wait before it knew of the peers
+	}
 	if silent && c.waits != nil && r.Position <= 1 {
 		client.lookAfter(c, key, engine.PollInterval/2+time.Duration(c.machine.Draw(int(engine.PollInterval))), nil)
 	}

@@ -70,6 +70,9 @@ func (c *call) meet(k *core.Call, r *core.Reply) {
 		s.timer = true
 		p.after(engine.PeerMemory, func() { p.forgetPeers(false) })
 	}
+	if phase := c.machine.Phase(); !c.tries && (phase == core.Yielding || phase == core.Waiting) {
+		c.listenToPeers() // it began to wait before it knew of the peers
+	}
 	if silent && c.place != nil && r.Position <= 1 {
 		pause := engine.PollInterval/2 + time.Duration(c.machine.Draw(int(engine.PollInterval)))
 		p.after(pause, func() { c.step(core.Event{Kind: core.Turn, Cell: k.Cell}) })

@@ -310,6 +310,35 @@ func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	})
 }
 
+// A waiter that meets a Java client in a late answer, when it already waits, listens from then on.
+func TestAWaiterThatMeetsRedissonLateListens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := locktest.Fleet(t, 2, 3)
+		lease := locktest.MustLock(t, c[0].Mutex("x"))
+		got := locktest.Waiter(t, c[1].Mutex("x")) // its client is subscribed from now on
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, locktest.Served(t, got, lease))
+
+		java := javaLockOf(jvm(t, servers[2:]), "x")
+		if err := java.Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lease = locktest.MustLock(t, c[0].Mutex("x"))
+		servers[2].Delay(30 * time.Millisecond)
+		got = locktest.Waiter(t, c[1].Mutex("x"))
+		time.Sleep(100 * time.Millisecond)
+		servers[2].Delay(0)
+		time.Sleep(100 * time.Millisecond)
+		if n := servers[2].Redis.PubSubNumSub(wire.UnlockChannel("x"))[wire.UnlockChannel("x")]; n != 1 {
+			t.Errorf("%d listen to Redisson's channel, want 1", n)
+		}
+		java.Unlock(t.Context())
+		locktest.MustUnlock(t, lease)
+		locktest.MustUnlock(t, locktest.Served(t, got, lease))
+	})
+}
+
 // A thread that waits for Redisson's fair lock hears a release of a Go client that has seen no
 // peer.
 func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {

@@ -124,6 +124,10 @@ func TestAWaiterTriesTheFirstCellOfRedisson(t *testing.T) {
 	if alone, _ := a.Freed(now, me, true, draws(0, 1)); alone {
 		t.Error("a waiter that has a cell begins again")
 	}
+	b.open(now, 2*ms)
+	if alone, asks := b.Freed(now+ms, me, false, draws(0)); !alone || !asks {
+		t.Error("a node is to hand over in a window")
+	}
 	b.Freed(now+ms, new(int), true, draws())
 	for n := range mostUseless + 2 {
 		now += 3 * ms
