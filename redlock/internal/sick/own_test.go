@@ -13,33 +13,40 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
+
+// ownNodes returns nodes of the servers that use clients of the user's own, with so many connections
+// that no call waits for one: see [locktest.RoomyPaths].
+func ownNodes(t *testing.T, servers []*embedded.Server) []*node.Node {
+	var nodes []*node.Node
+	for i, s := range servers {
+		own := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("10.0.0.%d:6379", i+1), Dialer: s.DialContext, ContextTimeoutEnabled: true, PoolSize: 4096,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+		n := node.New(own)
+		t.Cleanup(func() {
+			if err := errors.Join(n.Close(), own.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
 
 // Through clients of the user's own, the attempts of a local queue go one after the other. They do
 // not pile up at a slow node.
 func TestAttemptsDoNotPileUpAtASlowNode(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
-		var nodes []*node.Node
-		for i, s := range servers {
-			own := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("10.0.0.%d:6379", i+1), Dialer: s.DialContext, ContextTimeoutEnabled: true, PoolSize: 100,
-				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
-			n := node.New(own)
-			t.Cleanup(func() {
-				if err := errors.Join(n.Close(), own.Close()); err != nil {
-					t.Error(err)
-				}
-			})
-			nodes = append(nodes, n)
-		}
 		var down atomic.Int32
 		observer := locktest.Observer(func(e quorumlock.Event) {
 			if e.Kind == quorumlock.NodeDown {
 				down.Add(1)
 			}
 		})
-		lock := locktest.Of(t, nodes, quorumlock.WithObserver(observer)).Mutex("x")
+		lock := locktest.Of(t, ownNodes(t, servers), quorumlock.WithObserver(observer)).Mutex("x")
 		for i, trip := range []time.Duration{time.Millisecond, time.Millisecond, 30 * time.Millisecond} {
 			servers[i].Delay(trip / 2)
 		}
@@ -55,5 +62,33 @@ func TestAttemptsDoNotPileUpAtASlowNode(t *testing.T) {
 		if n := down.Load(); n > 0 {
 			t.Errorf("nodes were down %d times", n)
 		}
+	})
+}
+
+// The attempts of clients that share nodes do not wait for each other, nor do those of MultiLocks
+// that share a member: one after the other, many of them would not come to their nodes in time.
+func TestAttemptsOfDifferentLocalQueuesDoNotWaitForEachOther(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		const trip, connecting = 20 * time.Millisecond, 3
+		servers, _ := locktest.Nodes(t, 3)
+		nodes := ownNodes(t, servers)
+		observer := locktest.Observer(func(e quorumlock.Event) {
+			if e.Kind == quorumlock.NodeAsked && (e.Err != nil || e.Took > (connecting+2)*trip) { // twice: the script may be unknown
+				t.Errorf("%s took %v: %v", e.Node, e.Took, e.Err)
+			}
+		})
+		var locks []quorumlock.Locker
+		for i := range 20 {
+			c := locktest.Of(t, nodes, quorumlock.WithObserver(observer), quorumlock.WithNodeTimeout(2*time.Second))
+			locks = append(locks, c.Mutex("x"), locktest.Multi(t, c.Mutex("x"), c.Mutex(fmt.Sprint(i))))
+		}
+		for _, s := range servers {
+			s.Delay(trip / 2)
+		}
+		var callers sync.WaitGroup
+		for _, l := range locks {
+			callers.Go(func() { locktest.MustUnlock(t, locktest.MustLock(t, l)) })
+		}
+		callers.Wait()
 	})
 }
