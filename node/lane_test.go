@@ -126,13 +126,20 @@ func TestCallsOverLanes(t *testing.T) {
 	own := func(t *testing.T, s *embedded.Server) *node.Node {
 		n := over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, ContextTimeoutEnabled: true}))
 		locktest.Send(t.Context(), n, count("warm"))
+		for range 2 { // idle connections
+			c := n.Client().(*redis.Client).Conn()
+			defer c.Close() //nolint:errcheck // it returns to the pool
+			if err := c.Ping(t.Context()).Err(); err != nil {
+				t.Error(err)
+			}
+		}
 		return n
 	}
 	entry := wire.Entry{Waiter: "c:1", Ticket: 77, TTL: time.Second, Callers: 1}
 	sameWaiter := func(key string) wire.Call { return wire.AcquireQueued(key, "c:1.1", ttl, 5, &entry, 0) }
 	sameQueue := func(key string) wire.Call {
 		e := entry
-		e.Waiter, e.Queue = quorumlock.Owner("c:"+strconv.Itoa(len(key)+int(key[0]))), &entry
+		e.Waiter, e.Queue = quorumlock.Owner("c:"+strconv.Itoa(int(key[0]))), &entry
 		return wire.AcquireQueued("lock", e.Waiter+".1", ttl, 5, &e, 0)
 	}
 	const hanging = "lose, a asks 500ms, wait 2s, resume, a is lost at 500ms, b asks 1s, b is answered at 2s, wait 1h, c asks 1s, c is answered at 1h2s"
@@ -157,8 +164,11 @@ func TestCallsOverLanes(t *testing.T) {
 		// not get its turn in time is answered at its deadline, and is never sent.
 		"of one waiter": {own, sameWaiter, "stall, sent asks 1s, brief asks 300ms, long asks 1s, patient asks 3s, wait 2s, resume, wait 1s, sent is lost at 1s, " +
 			"brief is unsent at 300ms, long is unsent at 1s, patient is answered at 2s, brief holds 0, long holds 0, patient holds 1"},
-		// An attempt waits for the one before it in its local queue, for a quarter of its time at most.
+		// An attempt waits for the one before it in its local queue, but so briefly that it has time for a
+		// long round trip.
 		"of one local queue": {own, sameQueue, "connected, delay 10ms, sent asks 1s, queued asks 1s, wait 1s, sent is answered at 40ms, queued is answered at 60ms"},
+		"of one local queue, far away": {own, sameQueue, "first asks 1s, wait 1s, delay 450ms, sent asks 1s, queued asks 1s, wait 1s, " +
+			"sent is answered at 1.9s, queued is answered at 1.9625s"},
 	})
 }
 

@@ -80,9 +80,10 @@ func (s *single) enter(l line, over chan struct{}) (before <-chan struct{}) {
 	return latest
 }
 
-// patience is the part of its time that an attempt waits for the one before it, at most: a quarter.
-// If the node is slow, the order of the queue matters less than the time.
-const patience = 4
+// patience is the part of its time that an attempt waits for the one before it, at most: a
+// sixteenth. If the node is slow, the order of the queue matters less than the time: after the wait,
+// a round trip may take almost all of the node timeout.
+const patience = 16
 
 // join makes a request the latest attempt of its local queue, and returns the one before it. Both
 // are nil for requests without an order, and ahead is nil for the first attempt.
