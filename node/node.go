@@ -146,9 +146,10 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // connections, like its other commands. Calls for one waiter are sent in order, and so are those
 // that queue the callers of one exclusive lock. Two callers of one process that come within a round
 // trip may still be served in another order: if an answer takes longer than a sixteenth of
-// WithNodeTimeout, or if they want the lock in different ways, such as a reader and a writer, or a
-// Mutex and a MultiLock that contains it. The client's hooks see each call, with the values of the
-// waiting caller's ctx. A cluster client sends each call to the server of the key.
+// WithNodeTimeout, or of the time until the deadline of ctx, or if they want the lock in different
+// ways, such as a reader and a writer, or a Mutex and a MultiLock that contains it. The client's
+// hooks see each call, with the values of the waiting caller's ctx. A cluster client sends each call
+// to the server of the key.
 //
 // A client may apply the deadlines of its calls (ContextTimeoutEnabled). If connecting then takes
 // longer than a call may, the node opens the connection with a PING of its own. The limits of

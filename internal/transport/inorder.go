@@ -39,12 +39,13 @@ func (s *single) do(ctx context.Context, l line, deadline time.Time, calls []wir
 	over := make(chan struct{})
 	before := s.enter(l, over)
 	own, ahead := s.join(calls, over)
+	limit := patienceOf(ctx, deadline)
 	err := s.node.locks.Go(func() {
 		defer s.leave(l, over, own)
 		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
 		if ahead != nil {
-			ahead.wait(time.Until(deadline) / patience)
+			ahead.wait(limit)
 		}
 		if before != nil {
 			defer func() { <-before }() // the next request waits for this one, too
@@ -84,6 +85,15 @@ func (s *single) enter(l line, over chan struct{}) (before <-chan struct{}) {
 // sixteenth. If the node is slow, the order of the queue matters less than the time: after the wait,
 // a round trip may take almost all of the node timeout.
 const patience = 16
+
+// patienceOf returns how long an attempt with this deadline waits for the one before it, at most. A
+// caller whose ctx ends earlier has less time.
+func patienceOf(ctx context.Context, deadline time.Time) time.Duration {
+	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
+		deadline = end
+	}
+	return time.Until(deadline) / patience
+}
 
 // join makes a request the latest attempt of its local queue, and returns the one before it. Both
 // are nil for requests without an order, and ahead is nil for the first attempt.

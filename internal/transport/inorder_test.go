@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,32 @@ func TestAnAttemptWaitsForTheOneBeforeIt(t *testing.T) {
 				time.AfterFunc(tt.decided, func() { close(decided) })
 				(&attempt{over: over, decided: decided}).wait(limit)
 				if got := time.Since(began); got != tt.want {
+					t.Errorf("it waits for %v, want %v", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// The time of an attempt ends with the caller's ctx. Callers with little time do not spend a round
+// trip of it in the line.
+func TestAnAttemptWaitsForAPartOfItsCallersTime(t *testing.T) {
+	for name, tt := range map[string]struct {
+		callers, want time.Duration
+	}{
+		"no deadline":       {0, 100 * time.Millisecond},
+		"a later deadline":  {time.Hour, 100 * time.Millisecond},
+		"a sooner deadline": {160 * time.Millisecond, 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if tt.callers > 0 {
+					in, cancel := context.WithTimeout(ctx, tt.callers)
+					defer cancel()
+					ctx = in
+				}
+				if got := patienceOf(ctx, time.Now().Add(1600*time.Millisecond)); got != tt.want {
 					t.Errorf("it waits for %v, want %v", got, tt.want)
 				}
 			})
