@@ -219,6 +219,9 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 	case Replied:
 		m.replied(now, e.Call, e.Reply)
 	case Turn:
+		if m.Cells[e.Cell].State == Free {
+			m.next(now)
+		}
 		m.Cells[e.Cell].Called = true
 		if m.takenInOrder {
 			m.handoffDeadline = 0 // another cell may follow

@@ -226,7 +226,8 @@ func isOpen(c *Cell) bool {
 	return c.HandedToken > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
 }
 
-// next notes that the waiter may soon be the first in a queue. It refreshes as often as the first.
+// next notes that the waiter may soon be the first in a queue, or that others wait behind it at a
+// free cell, where it would count as dead. It refreshes as often as the first.
 func (m *Machine) next(now Time) {
 	m.refreshOften = true
 	if m.phase == Waiting {
@@ -239,9 +240,6 @@ func (m *Machine) Life() time.Duration { return time.Duration(entryLife * float6
 
 // refreshAfter returns how long after the last attempt its entries need a refresh, by position.
 func (m *Machine) refreshAfter() time.Duration {
-	if m.tallies().some(isFree) { // as the first it would count as dead
-		return refresh
-	}
 	if m.lastPosition < 0 {
 		for i := range m.Cells {
 			m.lastPosition = max(m.lastPosition, m.Cells[i].Position)

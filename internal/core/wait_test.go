@@ -107,6 +107,29 @@ func TestAWaiterThatIsNextRefreshesSooner(t *testing.T) {
 	asks(Tick, 2*refresh, refresh)
 }
 
+// A MultiLock far back in one queue is the first in another, of a free member. It refreshes rarely
+// until others call it there. Otherwise N of them with a member of their own ask N times as often.
+func TestAFreeMemberNeedsNoRefreshUntilItCalls(t *testing.T) {
+	const far = 4
+	c := config(Every([]Tree{Majority(1, 1), Majority(1, 1)}))
+	c.TTL = time.Minute
+	m := New(c, millisecond, 1)
+	m.Step(at(0), Event{Kind: Start})
+	m.Step(at(0), answer(Acquire, 0, Reply{Holder: "other:1", TTL: time.Minute, Position: far * nearPositions}))
+	m.Step(at(0), answer(Acquire, 1, Reply{OK: true, Token: 1}))
+	m.Step(at(0), answer(Yield, 1, Reply{OK: true, First: true}))
+	m.Step(at(refresh), Event{Kind: Tick})
+	m.Step(at(refresh), reply(Acquire, 0, 2, Reply{Holder: "other:1", TTL: time.Minute, Position: far * nearPositions}))
+	m.Step(at(refresh), reply(Acquire, 1, 2, Reply{OK: true, Token: 1}))
+	m.Step(at(refresh), reply(Yield, 1, 2, Reply{OK: true, First: true}))
+	waits(t, m, (1+far)*refresh)
+	m.Step(at(refresh+ms), Event{Kind: Turn, Cell: 1})
+	waits(t, m, 2*refresh)
+	if want := time.Duration(entryLife * float64(refresh)); m.Life() != want {
+		t.Errorf("its entries live for %v, want %v", m.Life(), want)
+	}
+}
+
 // More handoffs of a minority do not prolong the wait for the rest.
 func TestAWaitForMissingVotesIsNotProlonged(t *testing.T) {
 	m := start(3, 5)
