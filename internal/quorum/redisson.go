@@ -20,6 +20,7 @@ type redisson struct {
 	mu sync.Mutex
 	engine.Redisson[Cell, *listening]
 	timer *time.Timer // calls forgetRedisson; nil while no peers are known
+	told  bool        // tellWaiters will run
 	over  bool        // the client is closed
 }
 
@@ -44,17 +45,46 @@ func (c *call) meetRedisson(cell int, r core.Reply) {
 		s.mu.Unlock()
 		return
 	}
+	known := s.Known()
 	silent := s.Observed(client.time().Mono, c.lock.ofMutexes, key, &c.lock.metAt, r.TTL)
+	if s.Known() > known && !s.told {
+		s.told = true
+		time.AfterFunc(engine.TellAfter, client.tellWaiters)
+	}
 	s.some.Store(int32(s.Known()))
 	if s.timer == nil {
 		s.timer = time.AfterFunc(engine.PeerMemory, func() { client.forgetRedisson(false) })
 	}
 	s.mu.Unlock()
-	if phase := c.machine.Phase(); phase == core.Yielding || phase == core.Waiting {
-		c.wantListen() // it began to wait before it knew of the peers
-	}
 	if silent && c.waits != nil && r.Position <= 1 {
 		client.lookAfter(c, key, engine.PollInterval/2+time.Duration(c.machine.Draw(int(engine.PollInterval))), nil)
+	}
+}
+
+// tellWaiters makes the calls listen that began to wait before their peers were known.
+func (c *Client) tellWaiters() {
+	if c.Begin() != nil {
+		return
+	}
+	defer c.End()
+	s := &c.redisson
+	s.mu.Lock()
+	s.told = false
+	s.mu.Unlock()
+	for _, w := range c.waiting() {
+		s.mu.Lock()
+		deaf := slices.ContainsFunc(w.lock.keys, func(cell Cell) bool {
+			p := s.At(cell)
+			if p == nil || p.Driver == nil {
+				return p != nil
+			}
+			_, hears := p.Driver.waiters[w]
+			return !hears
+		})
+		s.mu.Unlock()
+		if deaf {
+			w.wantListen()
+		}
 	}
 }
 

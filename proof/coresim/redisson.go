@@ -17,6 +17,7 @@ type redisson struct {
 	engine.Redisson[site, *listening]
 	met   map[*lock]time.Duration
 	timer bool // is set
+	told  bool // tellWaiters will run
 }
 
 // site is a lock's name at a node.
@@ -64,18 +65,30 @@ func (c *call) meet(k *core.Call, r *core.Reply) {
 	s := p.redisson
 	met := s.met[c.lock]
 	ofMutexes := slices.DeleteFunc(c.sites(), func(s site) bool { return s.name == semaphore })
+	known := s.Known()
 	silent := s.Observed(p.now.Mono, ofMutexes, c.siteOf(int(k.Cell)), &met, r.TTL)
 	s.met[c.lock] = met
+	if s.Known() > known && !s.told {
+		s.told = true
+		p.after(engine.TellAfter, p.tellWaiters)
+	}
 	if !s.timer {
 		s.timer = true
 		p.after(engine.PeerMemory, func() { p.forgetPeers(false) })
 	}
-	if phase := c.machine.Phase(); !c.tries && (phase == core.Yielding || phase == core.Waiting) {
-		c.listenToPeers() // it began to wait before it knew of the peers
-	}
 	if silent && c.place != nil && r.Position <= 1 {
 		pause := engine.PollInterval/2 + time.Duration(c.machine.Draw(int(engine.PollInterval)))
 		p.after(pause, func() { c.step(core.Event{Kind: core.Turn, Cell: k.Cell}) })
+	}
+}
+
+// tellWaiters makes the calls listen that began to wait before their peers were known.
+func (p *process) tellWaiters() {
+	p.redisson.told = false
+	for _, c := range p.live {
+		if phase := c.machine.Phase(); !c.tries && (phase == core.Yielding || phase == core.Waiting) {
+			c.listenToPeers()
+		}
 	}
 }
 

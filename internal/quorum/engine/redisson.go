@@ -68,6 +68,9 @@ const (
 	lastWindow  = 20 * time.Millisecond
 	restFactor  = 4
 
+	// TellAfter is the time from a first observation to the subscription of calls that wait already.
+	TellAfter = 20 * time.Millisecond
+
 	// sameObservation is the time after a record at all cells of a lock during which further
 	// observations update one cell alone.
 	sameObservation = 10 * time.Millisecond
