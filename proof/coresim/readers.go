@@ -150,11 +150,11 @@ func (t *tier) ordered(h *hold, name int, bound bool) {
 		case shares && other.shares:
 		case other.token == h.token && !shares && !other.shares:
 			t.violate(tokensUnique, "%s was granted %s with token %d, as somebody was at %v", c.caller.Waiter, names[name], h.token, other.at)
-		case (other.token > h.token || other.token == h.token && other.shares) && (bound || !h.heir && other.at < m0(c)) && !(shares && t.forgets(other.at)):
+		case (other.token > h.token || other.token == h.token && other.shares) && (bound || !h.heir && other.at < m0(c)) && !(shares && t.forgets(other.began)):
 			t.violate(tokensRise, "%s was granted %s with token %d after token %d, shared %v", c.caller.Waiter, names[name], h.token, other.token, other.shares)
 		}
 	}
-	g.tokens = append(g.tokens, token{h.token, t.world.Now(), shares})
+	g.tokens = append(g.tokens, token{h.token, m0(c), t.world.Now(), shares})
 }
 
 // forgets reports whether too many nodes have lost their counters since the given time.

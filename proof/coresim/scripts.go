@@ -160,7 +160,8 @@ type granted struct {
 
 type token struct {
 	token  uint64
-	at     time.Duration
+	began  time.Duration // the first attempt of its call
+	at     time.Duration // the grant
 	shares bool
 }
 
