@@ -32,9 +32,8 @@ type call struct {
 	place   *place        // in the local queue; nil for TryLock and Attach
 	decided chan struct{} // closed when outcome is set
 	waits   chan struct{} // tells run's goroutine to listen; capacity 1; nil without place
-	holds   bool          // set by Client.hold; guarded by Client.mu, as newer and older
-	newer   *call         // neighbours among the holds at one first cell: see Client.holders
-	older   *call
+	holds   bool          // set by Client.hold; guarded by Client.mu, as links
+	links   *link         // the hold in Client.holders
 
 	downgraded atomic.Bool // other owners may share the hold; never reset
 
@@ -464,8 +463,8 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 			why = waiting.Err()
 		case <-client.stopping:
 			why = quorumlock.ErrClosed
-		case <-entered: // for any lock of the owner
-			again, entered = client.enters(c.lock)
+		case <-entered: // the hold may have ended since
+			again = client.enters(c.lock)
 			wait = !again
 		}
 	}

@@ -118,13 +118,12 @@ type Client struct {
 	live       map[uint64]*call // waiting and holding calls, by number
 	former     engine.Ended
 	// The locks with a caller that has given up since the last grant.
-	paces paces
-	// The latest hold at each first cell. Earlier ones follow by call.older.
-	holders map[Cell]*call
-	named   map[quorumlock.Owner]*named // owners of WithOwner that hold or wait
-	queues  map[Cell][]*localQueue      // local queues, by the first cell of their lock
-	clock   *time.Timer                 // compares the clocks while held > 0
-	seen    core.Time                   // the clocks at the last comparison
+	paces   paces
+	holders index                  // holds
+	waiters index                  // calls of Lock with an owner of WithOwner, until they return
+	queues  map[Cell][]*localQueue // local queues, by the first cell of their lock
+	clock   *time.Timer            // compares the clocks while held > 0
+	seen    core.Time              // the clocks at the last comparison
 
 	subscriptions subscriptions
 	redisson      redisson
@@ -144,8 +143,8 @@ func NewClient(label string) *Client {
 		lost:     make(chan struct{}),
 		gone:     make(chan struct{}),
 		live:     make(map[uint64]*call),
-		holders:  make(map[Cell]*call),
-		named:    make(map[quorumlock.Owner]*named),
+		holders:  make(index),
+		waiters:  make(index),
 		queues:   make(map[Cell][]*localQueue),
 	}
 	c.setClocks(time.Now, bootClock())

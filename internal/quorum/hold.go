@@ -416,6 +416,7 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 		return err
 	}
 	c.downgraded.Store(true)
+	c.lock.client.share(c)
 	return c.renewNow(ctx, core.Downgrade)
 }
 

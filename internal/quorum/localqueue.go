@@ -23,18 +23,10 @@ type place struct {
 // enqueue waits until the caller is admitted from the local queue of l. The caller must
 // call leaveLocalQueue. If both results are nil, the owner of l has acquired the lock meanwhile:
 // its callers enter that hold together, past the callers that wait for the end of the hold.
-func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*place, error) {
+func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch, entered <-chan struct{}) (*place, error) {
 	t := &place{}
 	t.Caller = make(chan struct{})
-	var entered <-chan struct{}
 	c.mu.Lock()
-	if l.set.Owner != "" {
-		if c.has(l.set.Owner, l) != nil {
-			c.mu.Unlock()
-			return nil, nil
-		}
-		entered = c.named[l.set.Owner].entered // not nil: waitAndLock has called awaitOwner
-	}
 	t.Ticket = c.newTicket()
 	t.queue = c.localQueueOf(l)
 	t.queue.Push(&t.Place)
@@ -49,8 +41,8 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*place, error)
 		select {
 		case <-t.Caller:
 			return t, nil
-		case <-entered: // for any lock; the caller stays queued unless the owner has l
-			has, entered = c.enters(l)
+		case <-entered: // the caller stays queued if the hold has ended since
+			has = c.enters(l)
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-c.stopping:

@@ -45,6 +45,7 @@ func (c Cell) at(d Cell) bool { return c.Node == d.Node && c.Name == d.Name }
 type Lock struct {
 	client   *Client
 	name     string
+	names    string // of its locks, joined; equal for equal cells and trees
 	tree     core.Tree
 	cells    []Cell
 	nodes    []Node       // of the cells, each once: the calls to one node go together
@@ -74,7 +75,7 @@ type Lock struct {
 
 // New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
-	l := &Lock{client: client, name: name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), clients: []*Client{client}, set: set, err: err}
+	l := &Lock{client: client, name: name, names: cells[0].Name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), clients: []*Client{client}, set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
 	l.slots = quorumlock.MaxPermits
 	for _, c := range cells {
@@ -218,17 +219,15 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
 	}
 	defer stop()
-	if o := l.set.Owner; o != "" {
-		l.client.awaitOwner(o)
-		defer l.client.leaveOwner(o)
-	}
+	entered, leave := l.client.awaitOwner(l)
+	defer leave()
 	var p *place // in the local queue
 	for p == nil {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
 			return lease, err
 		}
 		var err error
-		p, err = l.client.enqueue(waiting, l, w)
+		p, err = l.client.enqueue(waiting, l, w, entered)
 		switch {
 		case errors.Is(err, quorumlock.ErrClosed):
 			return nil, err
@@ -245,9 +244,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 	}
 	defer l.client.leaveLocalQueue(p)
 	for {
-		var entered <-chan struct{}
 		if l.set.Owner != "" { // another call may acquire for the same owner meanwhile
-			_, entered = l.client.enters(l)
 			if lease, err := l.reenter(ctx); lease != nil || err != nil {
 				return w.entered(lease), err
 			}

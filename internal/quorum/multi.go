@@ -3,6 +3,7 @@ package quorum
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
@@ -25,7 +26,7 @@ const perLock = 100 * time.Microsecond
 func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 	trees := make([]core.Tree, len(members))
 	var cells []Cell
-	locks, size := 0, 0
+	names, locks, size := make([]string, len(members)), 0, 0
 	for i, m := range members {
 		if m.err != nil {
 			return nil, fmt.Errorf("quorumlock: member %d: %w", i+1, m.err)
@@ -34,7 +35,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 			return nil, errs.Misusef("quorumlock: multilock.New: member %d has WithRestartGuard(%v): give it to multilock.New", i+1, guard)
 		}
 		locks, size = locks+m.locks, size+m.size
-		trees[i] = m.tree
+		trees[i], names[i] = m.tree, m.names
 		cells = append(cells, m.cells...)
 	}
 	switch {
@@ -55,6 +56,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 		}
 	}
 	l := New(members[0].client, name, core.Every(trees), cells, set, nil)
+	l.names = strings.Join(names, "\n")
 	l.locks, l.size, l.clients, l.places = locks, size, ClientsOf(members), places
 	l.lock.Slots = nil
 	first := 0

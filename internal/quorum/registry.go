@@ -3,8 +3,8 @@ package quorum
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"iter"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,16 +118,9 @@ func (c *Client) hold(w *call) error {
 	}
 	w.holds = true
 	c.held++
-	at := w.lock.cells[0]
-	if w.older = c.holders[at]; w.older != nil {
-		w.older.newer = w
-	}
-	c.holders[at] = w
+	c.addHold(w, w.lock.spots("", true))
 	if o := w.lock.set.Owner; o != "" {
-		n := c.namedOwner(o)
-		n.holds = append(n.holds, w)
-		close(n.entered)
-		n.entered = make(chan struct{})
+		c.addHold(w, w.lock.spots(o, true))
 	}
 	if c.clock == nil {
 		c.clock = time.AfterFunc(engine.ClockCheck, c.compareClocks)
@@ -153,123 +146,157 @@ func (c *Client) forget(w *call) {
 		if c.held == 0 {
 			c.clock.Stop()
 		}
-		c.unlink(w)
-		if n := c.named[w.lock.set.Owner]; n != nil {
-			n.holds = slices.DeleteFunc(n.holds, func(other *call) bool { return other == w })
-			c.dropOwner(w.lock.set.Owner, n)
-		}
+		c.holders.remove(w.links)
+		w.links = nil
 	}
 	c.checkIdle()
 }
 
-// unlink removes a call from the holds at its first cell. The caller holds mu.
-func (c *Client) unlink(w *call) {
-	if w.older != nil {
-		w.older.newer = w.newer
-	}
-	switch at := w.lock.cells[0]; {
-	case w.newer != nil:
-		w.newer.older = w.older
-	case w.older != nil:
-		c.holders[at] = w.older
-	default:
-		delete(c.holders, at)
-	}
-	w.newer, w.older = nil, nil
+// spot is where a hold and a call of one owner meet: at the names of a lock, or at a name that the
+// hold shares and the call wants alone.
+type spot struct {
+	owner  quorumlock.Owner // "" for the holds of all owners
+	names  string
+	shared bool // names is a single one, which the hold shares
 }
 
-// named is an owner of WithOwner that holds or waits; guarded by Client.mu.
-type named struct {
-	holds   []*call
-	waits   int           // number of waiting calls of Lock
-	entered chan struct{} // closed, and replaced, when the owner acquires a lock
-}
-
-// namedOwner returns the entry of an owner, which it creates if necessary. The caller holds mu.
-func (c *Client) namedOwner(o quorumlock.Owner) *named {
-	n := c.named[o]
-	if n == nil {
-		n = &named{entered: make(chan struct{})}
-		c.named[o] = n
-	}
-	return n
-}
-
-// dropOwner drops an owner that neither holds nor waits. The caller holds mu.
-func (c *Client) dropOwner(o quorumlock.Owner, n *named) {
-	if len(n.holds) == 0 && n.waits == 0 {
-		delete(c.named, o)
+// spots returns the spots of an owner's holds of l, or of its calls for l. So equal locks share a
+// spot, and other locks meet only at a shared name.
+func (l *Lock) spots(o quorumlock.Owner, holds bool) iter.Seq[spot] {
+	return func(yield func(spot) bool) {
+		more, last := yield(spot{owner: o, names: l.names}), ""
+		for i := 0; more && o != "" && i < len(l.cells); i++ {
+			if c := &l.cells[i]; c.Shared == holds && c.Permits == 0 && c.Name != last {
+				last = c.Name
+				more = yield(spot{o, c.Name, true})
+			}
+		}
 	}
 }
 
-// awaitOwner records the begin of a wait for an owner, and leaveOwner its end.
-func (c *Client) awaitOwner(o quorumlock.Owner) {
+// link is a hold, or a waiting call of Lock, at a spot.
+type link struct {
+	at           spot
+	call         *call         // nil for a waiting call
+	entered      chan struct{} // of a waiting call: see awaitOwner
+	older, newer *link         // neighbours at the spot
+	next         *link         // of the same call, at its next spot
+}
+
+// index has the latest link at each spot; guarded by Client.mu, as its links.
+type index map[spot]*link
+
+func (x index) add(k *link) *link {
+	if k.older = x[k.at]; k.older != nil {
+		k.older.newer = k
+	}
+	x[k.at] = k
+	return k
+}
+
+// remove removes the links of a call.
+func (x index) remove(k *link) {
+	for ; k != nil; k = k.next {
+		if k.older != nil {
+			k.older.newer = k.newer
+		}
+		switch {
+		case k.newer != nil:
+			k.newer.older = k.older
+		case k.older != nil:
+			x[k.at] = k.older
+		default:
+			delete(x, k.at)
+		}
+	}
+}
+
+// addHold adds a hold at spots, and wakes the calls that wait there. The caller holds mu.
+func (c *Client) addHold(w *call, spots iter.Seq[spot]) {
+	for at := range spots {
+		w.links = c.holders.add(&link{at: at, call: w, next: w.links})
+		for k := c.waiters[at]; k != nil; k = k.older {
+			select {
+			case k.entered <- struct{}{}:
+			default: // it is woken already
+			}
+		}
+	}
+}
+
+// share records that other owners may share a hold, every cell of which was exclusive.
+func (c *Client) share(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.namedOwner(o).waits++
+	if c.live[w.number] == w {
+		c.addHold(w, w.lock.spots(w.lock.set.Owner, false))
+	}
 }
 
-func (c *Client) leaveOwner(o quorumlock.Owner) {
+// awaitOwner begins a wait for l, and stop ends it. entered receives a value when enters may become
+// true. It is nil if l has no owner.
+func (c *Client) awaitOwner(l *Lock) (entered <-chan struct{}, stop func()) {
+	if l.set.Owner == "" {
+		return nil, func() {}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.named[o]
-	n.waits--
-	c.dropOwner(o, n)
+	wakes := make(chan struct{}, 1)
+	var all *link
+	for at := range l.spots(l.set.Owner, false) {
+		all = c.waiters.add(&link{at: at, entered: wakes, next: all})
+	}
+	return wakes, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waiters.remove(all)
+	}
 }
 
 // holderOf returns the owner of this client that holds l, or "".
 func (c *Client) holderOf(l *Lock) quorumlock.Owner {
 	c.mu.Lock()
-	w := c.holders[l.cells[0]]
-	for w != nil && !w.lock.same(l) {
-		w = w.older
+	k := c.holders[spot{names: l.names}]
+	for k != nil && !k.call.lock.same(l) {
+		k = k.older
 	}
 	c.mu.Unlock()
-	if w == nil || !w.alive() {
+	if k == nil || !k.call.alive() {
 		return ""
 	}
-	return w.Owner()
+	return k.call.Owner()
 }
 
-// enters reports whether the named owner of l has l, or shares a cell that l would hold alone: then
-// the call must not wait. It also returns a channel that is closed when the owner next acquires a
-// lock. awaitOwner must have been called.
-func (c *Client) enters(l *Lock) (has bool, entered <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	is := func(w *call) bool { return w.includes(l) || w.shares(l) }
-	return c.holdOf(l.set.Owner, is) != nil, c.named[l.set.Owner].entered
+// enters reports whether the owner of l has l, or shares a cell that l would hold alone: then the
+// call must not wait.
+func (c *Client) enters(l *Lock) bool {
+	return c.holdOf(l.set.Owner, l, func(w *call) bool { return w.includes(l) || w.shares(l) }) != nil
 }
 
 // find returns the hold of an owner that includes l, or nil.
 func (c *Client) find(o quorumlock.Owner, l *Lock) *call {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.has(o, l)
-}
-
-// has is find for callers that hold mu.
-func (c *Client) has(o quorumlock.Owner, l *Lock) *call {
-	return c.holdOf(o, func(w *call) bool { return w.includes(l) })
+	return c.holdOf(o, l, func(w *call) bool { return w.includes(l) })
 }
 
 // sharer returns the hold of an owner that shares a cell that l would hold alone, or nil.
 func (c *Client) sharer(o quorumlock.Owner, l *Lock) *call {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.holdOf(o, func(w *call) bool { return w.shares(l) })
+	return c.holdOf(o, l, func(w *call) bool { return w.shares(l) })
 }
 
-// holdOf returns a hold of an owner for which is returns true, or nil. The caller holds mu.
-func (c *Client) holdOf(o quorumlock.Owner, is func(*call) bool) *call {
-	if n, ok := c.numberOf(o); ok {
-		if w := c.live[n]; w != nil && w.holds && is(w) {
-			return w
-		}
+// holdOf returns a hold of an owner for which is returns true, or nil. is returns true only for
+// holds that include l, or share a cell that l would hold alone.
+func (c *Client) holdOf(o quorumlock.Owner, l *Lock, is func(*call) bool) *call {
+	n, own := c.numberOf(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.live[n]; own && w != nil && w.holds && is(w) {
+		return w
 	}
-	if n := c.named[o]; n != nil {
-		if i := slices.IndexFunc(n.holds, is); i >= 0 {
-			return n.holds[i]
+	for at := range l.spots(o, false) {
+		for k := c.holders[at]; k != nil; k = k.older {
+			if is(k.call) {
+				return k.call
+			}
 		}
 	}
 	return nil
