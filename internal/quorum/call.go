@@ -34,6 +34,7 @@ type call struct {
 	waits   chan struct{} // tells run's goroutine to listen; capacity 1; nil without place
 	holds   bool          // set by Client.hold; guarded by Client.mu, as links
 	links   *link         // the hold in Client.holders
+	link    link          // the last of links
 
 	downgraded atomic.Bool // other owners may share the hold; never reset
 

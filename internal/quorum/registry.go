@@ -214,7 +214,12 @@ func (x index) remove(k *link) {
 // addHold adds a hold at spots, and wakes the calls that wait there. The caller holds mu.
 func (c *Client) addHold(w *call, spots iter.Seq[spot]) {
 	for at := range spots {
-		w.links = c.holders.add(&link{at: at, call: w, next: w.links})
+		k := &w.link
+		if w.links != nil {
+			k = new(link)
+		}
+		*k = link{at: at, call: w, next: w.links}
+		w.links = c.holders.add(k)
 		for k := c.waiters[at]; k != nil; k = k.older {
 			select {
 			case k.entered <- struct{}{}:
