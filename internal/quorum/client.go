@@ -119,11 +119,11 @@ type Client struct {
 	former     engine.Ended
 	// The locks with a caller that has given up since the last grant.
 	paces   paces
-	holders index                  // holds
-	waiters index                  // calls of Lock with an owner of WithOwner, until they return
-	queues  map[Cell][]*localQueue // local queues, by the first cell of their lock
-	clock   *time.Timer            // compares the clocks while held > 0
-	seen    core.Time              // the clocks at the last comparison
+	holders index                    // holds
+	waiters index                    // calls of Lock with an owner of WithOwner, until they return
+	queues  map[string][]*localQueue // local queues, by the names of their lock
+	clock   *time.Timer              // compares the clocks while held > 0
+	seen    core.Time                // the clocks at the last comparison
 
 	subscriptions subscriptions
 	redisson      redisson
@@ -145,7 +145,7 @@ func NewClient(label string) *Client {
 		live:     make(map[uint64]*call),
 		holders:  make(index),
 		waiters:  make(index),
-		queues:   make(map[Cell][]*localQueue),
+		queues:   make(map[string][]*localQueue),
 	}
 	c.setClocks(time.Now, bootClock())
 	// No monotonic reading: a testing/synctest bubble, whose time the kernel does not know.

@@ -63,7 +63,7 @@ func (c *Client) leaveLocalQueue(t *place) {
 	if !q.Empty() {
 		return
 	}
-	key := q.lock.cells[0]
+	key := q.lock.names
 	if c.queues[key] = slices.DeleteFunc(c.queues[key], func(other *localQueue) bool { return other == q }); len(c.queues[key]) == 0 {
 		delete(c.queues, key)
 	}
@@ -85,7 +85,7 @@ func (c *Client) callers(t *place) int {
 
 // localQueueOf returns the local queue of l, which it creates if necessary. The caller holds mu.
 func (c *Client) localQueueOf(l *Lock) *localQueue {
-	key := l.cells[0]
+	key := l.names
 	for _, q := range c.queues[key] {
 		if q.lock.same(l) {
 			return q
