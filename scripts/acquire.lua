@@ -17,7 +17,8 @@
 --          {0, ms, position, who, now}  refused: who holds it; ms until its key expires, negative
 --                      if unknown; the waiter's position in the queue, from 0, -1 if it has none;
 --                      for waiters only, the node's clock in ms
---          {7, ms, position, who, now}  refused: the lock is shared, and who is one of the sharers
+--          {7, ms, position, who, now}  refused: the lock is shared, and who is one of the sharers;
+--                      '' if they are many
 --          {4, ms, position, who, now}  refused: the lock is free, and who is first in the queue;
 --                      the waiter should ask again after ms
 --
@@ -33,13 +34,17 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   -- include join.lua
   -- include successor.lua
   local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil in other modes
-  local held, shared = look()
+  local held, shared = {'', ''}, true
+  local many = isCrowded()
+  if not many then
+    held, shared = look()
+  end
   if not held then
     return shared -- the error
   end
   local pttl, who = -2, ''
   if held[1] then
-    pttl, who = expiry(held, shared), least(held)
+    pttl, who = expiry(held, shared and not many), least(held)
     local count = tonumber(held[2])
     again = not shared and who == ARGV[1] and (count == hold or count == hold - 1)
     if waiter and not shared and isSuccessor(who, waiter, attemptIn(entry)) then

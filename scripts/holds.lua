@@ -77,6 +77,23 @@ local function looks(fields)
   return redis.call('time')[2] % fields < FEW
 end
 
+-- isCrowded tells whether many share the lock and one of their shares is not over. Any share refuses
+-- a writer, so most calls read only some of them. If all of these are over, the call reads all, and
+-- look drops those that are over.
+local function isCrowded()
+  local fields = redis.pcall('hlen', KEYS[1])
+  if type(fields) == 'table' or fields <= FEW or redis.call('hget', KEYS[1], 'mode') ~= 'shared' or looks(fields) then
+    return false
+  end
+  local some, now = redis.pcall('hscan', KEYS[1], 0, 'count', FEW), clock()
+  for i = 2, #(some[2] or ''), 2 do
+    if #some[2][i] > 12 and (tonumber(some[2][i]) or -1) >= now then
+      return true
+    end
+  end
+  return false
+end
+
 -- expiry returns in how many ms the owners that look has found lose the lock unless they renew it;
 -- negative if unknown.
 local function expiry(held, shared)

@@ -159,6 +159,25 @@ func TestManySharesThatAreOver(t *testing.T) {
 	}
 }
 
+// A writer among many sharers reads some of their shares only. It is refused while one of them
+// lasts, and not by those that are over.
+func TestAWriterAmongManyShares(t *testing.T) {
+	for _, alive := range []bool{true, false} {
+		s := start(t)
+		s.setClock(today.Add(50 * time.Microsecond)) // no moment at which a call reads all
+		s.share(alice, time.Hour)
+		for i := range 90 {
+			s.data.HSet("x", fmt.Sprint("dead:", i), fmt.Sprint(today.Add(-time.Second).UnixMilli()))
+		}
+		if !alive {
+			s.data.HDel("x", string(alice))
+		}
+		if a := s.acquire("x", bob, 1, 200); a.Granted == alive || alive && (!a.Shared || a.TTL != time.Hour) {
+			t.Errorf("%+v, with a share that lasts: %v", a, alive)
+		}
+	}
+}
+
 // The key of a lock ends with the last share: Redisson's clients wait for the key's own TTL.
 func TestTheKeyOfASharedLockEndsWithItsLastShare(t *testing.T) {
 	s := start(t)

@@ -29,9 +29,13 @@ func (n *Node) acquire() wire.Reply {
 	if hold != 1 || n.lock.exists() || n.queue.exists() {
 		waiter, entry, _ := cut(how)
 		pttl, who := int64(-2), ""
-		held, shared := n.look()
+		held, shared := []Field{{}}, true
+		many := n.isCrowded()
+		if !many {
+			held, shared = n.look()
+		}
 		if len(held) > 0 {
-			pttl, who = n.expiry(held, shared), least(held)
+			pttl, who = n.expiry(held, shared && !many), least(held)
 			count, _ := digits(held[0].Value)
 			again = !shared && who == owner && (count == hold || count == hold-1)
 			if waiter != "" && !shared && isSuccessor(who, waiter, attemptIn(entry)) {

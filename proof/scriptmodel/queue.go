@@ -71,6 +71,21 @@ func (n *Node) look() (held []Field, shared bool) {
 
 func (n *Node) looks(fields int) bool { return int(n.now%1000000)%fields < few }
 
+func (n *Node) isCrowded() bool {
+	if n.lock.kind != hash || len(n.lock.fields) <= few {
+		return false
+	}
+	if mode, _ := n.lock.hget("mode"); mode != "shared" || n.looks(len(n.lock.fields)) {
+		return false
+	}
+	for _, f := range n.lock.fields {
+		if until, ok := tonumber(f.Value); ok && len(f.Value) > 12 && until >= n.clock() {
+			return true
+		}
+	}
+	return false
+}
+
 // refusal is the reply of a refusal. It has a waiter's position and the node's clock.
 func (n *Node) refusal(status, ms int64, waiter, who string) wire.Reply {
 	if waiter == "" {
