@@ -19,14 +19,14 @@ end
 
 -- removeSuccessors releases the holds of a waiter's successors. last ends in the number of the
 -- waiter's last attempt and the cell; where many share the lock, removeSuccessors finds the
--- successors by these two. If last is itself a successor, which has released, only successors of
+-- successors of the last attempts by these two. If last is itself a successor, which has released, only successors of
 -- earlier attempts are released. Others of its attempt belong to cells that also lead to this
 -- server, and have releases of their own.
 local function removeSuccessors(waiter, channel, last)
   local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$')
   attempts = tonumber(attempts or '')
-  if attempts and redis.call('hlen', KEYS[1]) > FEW + attempts then
-    for attempt = 1, attempts do
+  if attempts and redis.call('hlen', KEYS[1]) > 2 * FEW then
+    for attempt = math.max(attempts - FEW, 1), attempts do
       redis.call('hdel', KEYS[1], string.format('%s/%.0f.%s', waiter, attempt, cell))
     end
     return

@@ -49,17 +49,16 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
   -- include sharers.lua
   -- include handoff.lua
   local fields = mode == 'shared' and first and redis.call('hlen', KEYS[1]) or 0
-  local many = fields > (number or 0) and not looks(fields)
+  local many = fields > FEW and not looks(fields)
   local held, shared = {''}, true
   local former = {} -- successors of earlier attempts: the waiter has been served
   if many then
+    -- An attempt that ran here has taken over earlier shares. Older ones are over within two seconds.
     local now = clock()
-    for attempt = 1, (number or 1) - 1 do
-      for cell = tonumber(first), tonumber(last) do
-        local owner = string.format('%s/%.0f.%.0f', waiter, attempt, cell)
-        if (tonumber(redis.call('hget', KEYS[1], owner) or '') or -1) >= now then
-          table.insert(former, owner)
-        end
+    for attempt = math.max((number or 1) - FEW, 1), own and number and number - 1 or 0 do
+      local owner = string.format('%s/%.0f.%s', waiter, attempt, own)
+      if (tonumber(redis.call('hget', KEYS[1], owner) or '') or -1) >= now then
+        table.insert(former, owner)
       end
     end
   else

@@ -75,6 +75,10 @@ func TestACallLooksAtFewOfMany(t *testing.T) {
 	write := func(n int) wire.Call {
 		return wire.AcquireInTurn("x", wire.OfCell(quorumlock.Owner(fmt.Sprintf("a:%d.1", n)), 2), time.Minute, 1, entry(quorumlock.Owner(fmt.Sprintf("a:%d", n)), 1))
 	}
+	read := func(waiter quorumlock.Owner, attempt int) wire.Call {
+		owner := wire.OfCell(waiter+quorumlock.Owner(fmt.Sprintf(".%d", attempt)), 2)
+		return wire.AcquireInTurn("x", owner, time.Minute, 1, entry(waiter, attempt)).Shared().Among(0, 4)
+	}
 	for what, cost := range map[string]func(n int) int{
 		"a writer among readers": func(n int) int {
 			s.crowd(t, n, 0, false)
@@ -84,6 +88,14 @@ func TestACallLooksAtFewOfMany(t *testing.T) {
 		"a TryLock among readers": func(n int) int {
 			s.crowd(t, n, 0, false)
 			return s.costs(wire.Acquire("x", "a:1.1.2", time.Minute, 1, 1))
+		},
+		"a reader who has waited for long behind a writer, among readers": func(n int) int {
+			s.crowd(t, 2000, 1, false)
+			return s.costs(read("b:1", n))
+		},
+		"a reader who has waited for long and leaves": func(n int) int {
+			s.crowd(t, 5000, 2, false)
+			return s.costs(wire.Leave("x", "w:1", true).Through(n, 2))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -173,9 +173,9 @@ func (n *Node) removeHold(owner string) (free bool) {
 }
 
 func (n *Node) removeSuccessors(waiter, channel, last string) {
-	if attempts, cell, ok := lastAttempt(last); ok && float64(len(n.lock.hgetall())) > few+attempts {
-		for attempt := range int(attempts) {
-			n.lock.hdel(fmt.Sprintf("%s/%d.%s", waiter, attempt+1, cell))
+	if attempts, cell, ok := lastAttempt(last); ok && len(n.lock.hgetall()) > 2*few {
+		for attempt := max(int(attempts)-few, 1); attempt <= int(attempts); attempt++ {
+			n.lock.hdel(fmt.Sprintf("%s/%d.%s", waiter, attempt, cell))
 		}
 		return
 	}

@@ -76,22 +76,21 @@ func (n *Node) shareOfTwin(owner, cells string) (refusal wire.Reply, refused boo
 
 // shareInTurn is the part of share.lua that looks at the queue. It returns the reply if it refuses.
 func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, tries float64) (refusal wire.Reply, refused bool) {
-	first, last, ranged := strings.Cut(n.text(5), " ")
 	fields := 0
-	if isShared && ranged {
+	if isShared && n.text(5) != "" {
 		fields = len(n.lock.fields)
 	}
-	many := float64(fields) > tries && !n.looks(fields)
+	many := fields > few && !n.looks(fields)
 	held, shared := []Field{{}}, true
 	var former []string
 	if many {
-		for attempt := range max(int(tries)-1, 0) {
-			for cell := integer(first); cell <= integer(last); cell++ {
-				owner := fmt.Sprintf("%s/%d.%d", waiter, attempt+1, cell)
-				stored, _ := n.lock.hget(owner)
-				if until, ok := tonumber(stored); ok && until >= n.clock() {
-					former = append(former, owner)
-				}
+		owner := n.text(1)
+		own := owner[strings.LastIndexByte(owner, '.')+1:]
+		for attempt := max(int(tries)-few, 1); attempt < int(tries) && own != owner; attempt++ {
+			owner := fmt.Sprintf("%s/%d.%s", waiter, attempt, own)
+			stored, _ := n.lock.hget(owner)
+			if until, ok := tonumber(stored); ok && until >= n.clock() {
+				former = append(former, owner)
 			}
 		}
 	} else {
