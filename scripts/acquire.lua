@@ -57,7 +57,7 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
     if not mine then
       local now = clock()
       -- Join first, then look: a waiter with the lowest ticket is first at once.
-      local wasQueued = waiter and join(waiter, entry, now)
+      local wasQueued = waiter and join(waiter, entry, now, held[1] and not shared)
       -- A refresh looks at the front even while somebody holds the lock. Otherwise dead waiters
       -- would pile up before the living ones.
       local first
@@ -80,7 +80,9 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
       end
     end
     if waiter then
-      drop(waiter)
+      drop(waiter, true)
+    else
+      redis.pcall('hdel', KEYS[3], 'served')
     end
   end
 end

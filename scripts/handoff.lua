@@ -32,7 +32,7 @@ local function hand(waiter, stored, now)
     end
     return false
   end
-  drop(waiter)
+  drop(waiter, not shares)
   local owner = waiter .. '/' .. attempt .. '.' .. cell
   if shares then
     -- A server with two addresses counts once: the successor may have a share here as another cell.
@@ -76,7 +76,8 @@ end
 
 -- admit serves the sharers at the front of the queue, up to the first waiter that wants the lock
 -- for itself. If hands is set, it hands each of them a share. It calls those that it hands none,
--- unless they were called before. It skips me, and returns whether I am among them.
+-- unless they were called before. It skips me, and returns whether I am among them. Most of those
+-- that it visited before are skipped: see sharers.lua.
 --
 -- A waiter for several locks may lack the others, and would then release the share. So only the
 -- first of these is handed one, and only if lends is set: the owner that releases had other locks,

@@ -1,10 +1,21 @@
 -- Queues a waiter. Not a script of its own: scripts include it after queue.lua, with the keys named
 -- there.
 
+-- forget notes that a waiter does not know that it may have a share, or wants none: see 'served' in
+-- sharers.lua.
+local function forget(waiter)
+  local served = redis.call('hget', KEYS[3], 'served')
+  local ticket = served and redis.call('zscore', KEYS[2], waiter)
+  if ticket and tonumber(ticket) < tonumber(served) then
+    redis.call('hset', KEYS[3], 'served', ticket)
+  end
+end
+
 -- join queues a waiter, or refreshes its entry. It returns whether the waiter was queued before. An
 -- unsure ticket that is more than a second from this node's clock is replaced by the clock. An
--- unsure ticket does not move a waiter that is queued.
-local function join(waiter, entry, now)
+-- unsure ticket does not move a waiter that is queued. held tells whether one owner has the lock
+-- for itself: then nobody is served.
+local function join(waiter, entry, now, held)
   local ticket, ms, callers, successor = string.match(entry, '^(%S+) (%S+) (%S+) (.*)$')
   ms = tonumber(ms)
   local wasQueued
@@ -27,6 +38,9 @@ local function join(waiter, entry, now)
   redis.call('hset', KEYS[3], waiter, string.format('%.0f ', now + ms) .. callers .. successor)
   if short then
     redis.call('pexpire', KEYS[3], ms)
+  end
+  if not held and not string.find(callers, '[st]') then
+    forget(waiter)
   end
   return wasQueued
 end

@@ -17,6 +17,7 @@ if ARGV[2] == 'all' then
   removeSuccessors(ARGV[1], ARGV[3], ARGV[4])
 end
 if redis.call('exists', KEYS[2]) == 0 then
+  redis.pcall('hdel', KEYS[3], 'served')
   return wasQueued
 end
 serveQueue(nil, clock(), false, first)

@@ -4,7 +4,8 @@
 --
 -- KEYS[1]  the lock: hash, see holds.lua
 -- KEYS[2]  the queue: zset, waiter scored by its ticket
--- KEYS[3]  the waiters' entries: hash, waiter -> its stored entry (see below)
+-- KEYS[3]  the waiters' entries: hash, waiter -> its stored entry (see below); and 'served' -> a
+--          ticket: see sharers.lua
 --
 -- A waiter is `<client>:<n>`. It sends its entry as `<waiter> <ticket> <ms> <callers> <successor>`:
 --
@@ -47,10 +48,12 @@ local function clock()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
-local function drop(waiter)
+-- drop takes a waiter out of the queue. alone tells whether it gets the lock for itself: those that
+-- want shares must be called again afterwards.
+local function drop(waiter, alone)
   local wasQueued = redis.call('zrem', KEYS[2], waiter)
   if wasQueued == 1 then
-    redis.call('hdel', KEYS[3], waiter)
+    redis.call('hdel', KEYS[3], waiter, alone and 'served' or waiter)
   end
   return wasQueued
 end
@@ -74,6 +77,7 @@ local function front(me, now)
   while true do
     local two = redis.call('zrange', KEYS[2], 0, 1)
     if not two[1] then
+      redis.pcall('hdel', KEYS[3], 'served')
       return two, {}
     end
     local stored = redis.call('hmget', KEYS[3], two[1], two[2] or two[1])

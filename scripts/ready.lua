@@ -18,6 +18,8 @@ if redis.call('exists', KEYS[1], KEYS[2], KEYS[3], KEYS[4]) == 0 then
     {'zrem', KEYS[2], ''},
     {'zrange', KEYS[2], 0, 0},
     {'zrank', KEYS[2], ''},
+    {'zscore', KEYS[2], ''},
+    {'zcount', KEYS[2], 0, 0},
     {'hdel', KEYS[3], ''},
     {'hget', KEYS[3], ''},
     {'hmget', KEYS[3], ''},

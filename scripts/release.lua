@@ -134,6 +134,9 @@ end
 -- A waiter that yields is not called by its own yield: it would return at once, to the same
 -- outcome.
 local open = serveQueue(waiter, now, hands, led, lends) and rejoins and 1 or 0
+if rejoins and open == 0 then
+  forget(waiter)
+end
 if released and redis.call('exists', KEYS[1]) == 0 then
   tellFair(ARGV[3])
 end

@@ -53,7 +53,8 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
   local held, shared = {''}, true
   local former = {} -- successors of earlier attempts: the waiter has been served
   if many then
-    -- An attempt that ran here has taken over earlier shares. Older ones are over within two seconds.
+    -- An attempt that ran here has taken over earlier shares. Older ones are over within two
+    -- seconds.
     local now = clock()
     for attempt = math.max((number or 1) - FEW, 1), own and number and number - 1 or 0 do
       local owner = string.format('%s/%.0f.%s', waiter, attempt, own)
@@ -90,6 +91,9 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
     end
   end
   if blocked or not open then
+    if waiter and not open then
+      forget(waiter)
+    end
     return {shared and 7 or 0, expiry(held, shared and not many), waiter and redis.call('zrank', KEYS[2], waiter) or -1, least(held), waiter and clock() or nil}
   end
   if waiter then

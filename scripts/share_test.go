@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -175,6 +176,58 @@ func TestAWriterAmongManyShares(t *testing.T) {
 		if a := s.acquire("x", bob, 1, 200); a.Granted == alive || alive && (!a.Shared || a.TTL != time.Hour) {
 			t.Errorf("%+v, with a share that lasts: %v", a, alive)
 		}
+	}
+}
+
+// A node skips the waiters of a long queue that know that they may share the lock. A writer among
+// them still keeps out those behind it. They are called when it leaves, and when it has had the
+// lock.
+func TestAWriterInALongQueueOfReaders(t *testing.T) {
+	const n = 100
+	several := func(i int) wire.Entry {
+		e := reader(quorumlock.Owner(fmt.Sprintf("r:%d", i)), int64(100*i), 1)
+		e.Several, e.TTL = true, time.Minute
+		return e
+	}
+	asks := func(s *server, i int) wire.Answer { return s.reads(several(i).Waiter+".1", several(i)) }
+	for what, leaves := range map[string]func(s *server){
+		"gives up":  func(s *server) { s.do(wire.Leave("x", "w:1", true)) },
+		"is served": func(s *server) { s.release("x", "reader:1", 1); s.stand("w:1", 5010); s.release("x", "hold:w:1", 1) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := gather(t)
+			s.share("reader:1", ttl)
+			for i := range n {
+				s.do(wire.Yield("x", several(i).Waiter+".1", several(i)).Shared())
+			}
+			s.share("reader:2", ttl)
+			s.release("x", "reader:2", 1)
+			if s.data.HGet(wire.EntriesKey("x"), "served") == "" {
+				t.Fatal("the node would look at all again")
+			}
+			s.stand("w:1", 5010)
+			if a := asks(s, 80); a.Granted || a.Holder != "" && !a.Shared {
+				t.Errorf("a reader behind the writer got %+v", a)
+			}
+			if a := asks(s, 40); !a.Granted {
+				t.Errorf("a reader before the writer got %+v", a)
+			}
+			s.release("x", "r:40.1", 1)
+			if what == "is served" { // all before the writer give up
+				for i := range 51 {
+					s.do(wire.Leave("x", several(i).Waiter, true))
+				}
+			}
+			s.since()
+			leaves(s)
+			if told := s.since("r"); !slices.Contains(told, "turn r:80 x") {
+				t.Errorf("told %q, want that r:80 is called", told)
+			}
+			for i := range n {
+				s.do(wire.Leave("x", several(i).Waiter, true))
+			}
+			s.checkQueue()
+		})
 	}
 }
 

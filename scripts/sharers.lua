@@ -19,28 +19,56 @@ local function hasten(waiter, stored, now)
   end
 end
 
--- sharers calls visit for each living waiter that wants a share. It stops at the first waiter that
+-- sharers calls visit for the living waiters that want a share. It stops at the first waiter that
 -- wants none, and returns that one and its stored entry. visit returns whether the waiter has left
 -- the queue. Without a visit, sharers looks only before me. It drops the dead, except me.
+--
+-- The field 'served' of KEYS[3] saves a look at those that were visited before: all waiters with
+-- lower tickets want shares, and know that they may have them now. sharers skips these behind the
+-- first FEW. If it visits more than FEW others, it notes their tickets. See forget in join.lua.
 local function sharers(me, now, visit)
   local from, count = 0, 4 -- most queues have few sharers at the front
-  while true do
+  local start, passed -- the place of the first that was not served before; the last that stays
+  local first, stored, done
+  while not done do
+    if from >= FEW and not start then
+      local served = redis.call('hget', KEYS[3], 'served')
+      start = math.max(from, served and redis.call('zcount', KEYS[2], '-inf', '(' .. served) or 0)
+      if start > from and me and (redis.call('zrank', KEYS[2], me) or start) < start then
+        if not visit then
+          return nil
+        end
+        visit(me)
+      end
+      from = start
+    end
     local some = redis.call('zrange', KEYS[2], from, from + count - 1)
     if not some[1] then
-      return nil
+      if from == 0 then
+        redis.pcall('hdel', KEYS[3], 'served')
+      end
+      break
     end
-    count = 100
+    count = start and 100 or FEW
     local entries = redis.call('hmget', KEYS[3], unpack(some))
     for i = 1, #some do
-      if some[i] == me and not visit then
-        return nil
+      if from >= FEW and not start then
+        break
+      elseif some[i] == me and not visit then
+        done = true
+        break
       elseif some[i] ~= me and deadline(entries[i]) <= now then
         drop(some[i])
       elseif not wantsShare(entries[i]) and not tries(entries[i]) then
-        return some[i], entries[i]
+        first, stored, done = some[i], entries[i], true
+        break
       elseif tries(entries[i]) or not visit or not visit(some[i], entries[i]) then
-        from = from + 1
+        from, passed = from + 1, some[i]
       end
     end
   end
+  if visit and start and from > start + FEW then
+    redis.call('hset', KEYS[3], 'served', redis.call('zscore', KEYS[2], passed))
+  end
+  return first, stored
 end

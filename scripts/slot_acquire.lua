@@ -77,7 +77,7 @@ elseif not again then
     if slot ~= wish then
       if redis.call('zcount', KEYS[5], wish, wish) > 0 then
         give(former)
-        join(waiter, entry, now)
+        join(waiter, entry, now, true)
         -- Perhaps this very waiter: its next attempt may get the slot that is released now.
         serve(nil, now, false)
         return refuse(0, lowest())
@@ -85,7 +85,7 @@ elseif not again then
       slot = wish
     end
   elseif taken or redis.call('exists', KEYS[2]) == 1 or vacancies(k) == 0 then
-    join(waiter, entry, now)
+    join(waiter, entry, now, true)
     local first = front(waiter, now)[1]
     local free = vacancies(k)
     if free == 0 then

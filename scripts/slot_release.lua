@@ -28,7 +28,7 @@ if waiter and ARGV[5] ~= '' then
   if wrong then
     return wrong
   end
-  join(waiter, string.match(ARGV[5], ' (.*)$'), now)
+  join(waiter, string.match(ARGV[5], ' (.*)$'), now, true)
   -- Other waiters are called, and not handed the slot: each asks every node for its preferred slot.
   if not serve(waiter, now, false) then
     return {left, 0}

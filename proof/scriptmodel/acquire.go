@@ -47,7 +47,7 @@ func (n *Node) acquire() wire.Reply {
 			mine := free && (former != "" || how == "keep" || n.queue.first() == waiter)
 			if !mine {
 				now := n.clock()
-				wasQueued := waiter != "" && n.join(waiter, entry, now)
+				wasQueued := waiter != "" && n.join(waiter, entry, now, len(held) > 0 && !shared)
 				first := ""
 				if free || wasQueued {
 					one := n.front(waiter, now)
@@ -67,7 +67,9 @@ func (n *Node) acquire() wire.Reply {
 				}
 			}
 			if waiter != "" {
-				n.drop(waiter)
+				n.drop(waiter, true)
+			} else {
+				n.nobodyServed()
 			}
 		}
 	}

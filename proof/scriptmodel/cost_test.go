@@ -32,7 +32,7 @@ func (s *lua) costs(c wire.Call) (n int) {
 func (s *lua) crowd(t *testing.T, shares, waiters int, several bool) {
 	t.Helper()
 	at := epoch - epoch%1_000_000
-	for fields := shares; fields <= shares+3; fields++ {
+	for fields := shares; shares > 20 && fields <= shares+3; fields++ {
 		for int(at%1_000_000)%fields < 20 {
 			at += 7
 			fields = shares
@@ -96,6 +96,30 @@ func TestACallLooksAtFewOfMany(t *testing.T) {
 		"a reader who has waited for long and leaves": func(n int) int {
 			s.crowd(t, 5000, 2, false)
 			return s.costs(wire.Leave("x", "w:1", true).Through(n, 2))
+		},
+		"a reader leaves that several MultiLocks wait for": func(n int) int {
+			s.crowd(t, 3, n, true)
+			s.run(wire.Release("x", "r:0.2", 1))
+			return s.costs(wire.Release("x", "r:1.2", 1).Lends())
+		},
+		"a reader in the queue of MultiLocks": func(n int) int {
+			s.crowd(t, 3, n, true)
+			s.run(wire.Release("x", "r:0.2", 1))
+			return s.costs(read(quorumlock.Owner(fmt.Sprintf("w:%d", n-1)), 2))
+		},
+		"a MultiLock that gives its share back": func(n int) int {
+			s.crowd(t, 3, n, true)
+			waiter := quorumlock.Owner(fmt.Sprintf("w:%d", n-1))
+			s.run(read(waiter, 2))
+			e := entry(waiter, 2)
+			e.Ticket, e.Several = int64(s.now)+int64(n), true
+			s.run(wire.Release("x", "r:0.2", 1))
+			return s.costs(wire.Yield("x", wire.OfCell(waiter+".2", 2), e).Shared())
+		},
+		"a MultiLock that leaves": func(n int) int {
+			s.crowd(t, 3, n, true)
+			s.run(wire.Release("x", "r:0.2", 1))
+			return s.costs(wire.Leave("x", quorumlock.Owner(fmt.Sprintf("w:%d", n-1)), true).Through(2, 2))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -110,10 +110,13 @@ func least(held []Field) string {
 	return who
 }
 
-func (n *Node) drop(waiter string) bool {
+func (n *Node) drop(waiter string, alone bool) bool {
 	wasQueued := n.queue.zrem(waiter)
 	if wasQueued {
 		n.entries.hdel(waiter)
+		if alone {
+			n.entries.hdel("served")
+		}
 	}
 	return wasQueued
 }
@@ -278,6 +281,7 @@ func (n *Node) firstTwo(me string, now float64) (one, two queued) {
 	for {
 		q := n.queue.ranked()
 		if len(q) == 0 {
+			n.nobodyServed()
 			return queued{}, queued{}
 		}
 		one, two = n.stored(q[0].Name), queued{}
@@ -306,7 +310,17 @@ func (n *Node) stored(waiter string) queued {
 	return queued{waiter, stored}
 }
 
-func (n *Node) join(waiter, entry string, now float64) (wasQueued bool) {
+func (n *Node) forget(waiter string) {
+	served, ok := n.entries.hget("served")
+	if !ok {
+		return
+	}
+	if ticket, queued := n.queue.zscore(waiter); queued && ticket < must(tonumber(served)) {
+		n.entries.hset("served", score(ticket))
+	}
+}
+
+func (n *Node) join(waiter, entry string, now float64, held bool) (wasQueued bool) {
 	ticket, rest, ok := cut(entry)
 	ticket, unsure := strings.CutSuffix(ticket, "?")
 	life, rest, ok2 := cut(rest)
@@ -338,6 +352,9 @@ func (n *Node) join(waiter, entry string, now float64) (wasQueued bool) {
 	n.entries.hset(waiter, string(b))
 	if short {
 		n.pexpire(n.entries, int64(ms))
+	}
+	if !held && !strings.ContainsAny(callers, "st") {
+		n.forget(waiter)
 	}
 	return wasQueued
 }
@@ -381,7 +398,7 @@ func (n *Node) hand(w queued, now float64) bool {
 	} else if token, ok = n.countUp(); !ok {
 		return false
 	}
-	n.drop(w.name)
+	n.drop(w.name, !shares)
 	owner := w.name + "/" + s.attempt + "." + s.cell
 	if ttl := must(tonumber(s.ttl)); shares {
 		if n.hasTwin(w, s, now) {
@@ -458,32 +475,74 @@ func successorIn(stored string) (successor, bool) {
 }
 
 // sharers returns the zero queued if all waiters want to share the lock.
-func (n *Node) sharers(me string, now float64, visit func(queued) (left bool)) queued {
-	from, count := 0, 4
+func (n *Node) sharers(me string, now float64, visit func(queued) (left bool)) (first queued) {
+	from, count, start, passed := 0, 4, -1, ""
+	defer func() {
+		if visit != nil && start >= 0 && from > start+few {
+			ticket, _ := n.queue.zscore(passed)
+			n.entries.hset("served", score(ticket))
+		}
+	}()
 	for {
+		if from >= few && start < 0 {
+			start = max(from, n.served())
+			if rank := n.queue.zrank(me); start > from && rank >= 0 && rank < start {
+				if visit == nil {
+					return queued{}
+				}
+				visit(queued{name: me})
+			}
+			from = start
+		}
 		some := n.queue.ranked()
 		some = slices.Clone(some[min(from, len(some)):min(from+count, len(some))])
-		count = 100
 		if len(some) == 0 {
+			if from == 0 {
+				n.nobodyServed()
+			}
 			return queued{}
+		}
+		if count = few; start >= 0 {
+			count = 100
 		}
 		all := make([]queued, len(some))
 		for i, m := range some {
 			all[i] = n.stored(m.Name)
 		}
 		for _, w := range all {
+			if from >= few && start < 0 {
+				break
+			}
 			switch {
 			case w.name == me && visit == nil:
 				return queued{}
 			case w.name != me && deadline(w.stored) <= now:
-				n.drop(w.name)
+				n.drop(w.name, false)
 			case !wantsShare(w.stored) && !tries(w.stored):
 				return w
 			case tries(w.stored), visit == nil, !visit(w):
-				from++
+				from, passed = from+1, w.name
 			}
 		}
 	}
+}
+
+// nobodyServed deletes the field 'served'. A key that is no hash stays.
+func (n *Node) nobodyServed() {
+	if n.entries.kind == hash {
+		n.entries.hdel("served")
+	}
+}
+
+// served returns how many waiters have been served: see sharers.lua.
+func (n *Node) served() int {
+	served, ok := n.entries.hget("served")
+	if !ok {
+		return 0
+	}
+	before := must(tonumber(served))
+	at, _ := slices.BinarySearchFunc(n.queue.ranked(), Member{"", before}, compareMembers)
+	return at
 }
 
 func (n *Node) admit(me string, now float64, hands, lends bool) (mine bool) {

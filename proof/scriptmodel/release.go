@@ -92,16 +92,19 @@ func (n *Node) release() wire.Reply {
 	rejoins, led := entry != "", false
 	if rejoins {
 		_, rest, _ := strings.Cut(entry, " ")
-		n.join(waiter, rest, now)
+		n.join(waiter, rest, now, false)
 	} else if waiter != "" {
 		led = n.leads(waiter)
-		n.drop(waiter)
+		n.drop(waiter, false)
 		if n.text(6) == "all" {
 			n.removeSuccessors(waiter, channel, owner)
 		}
 	}
 	lends := waiter == "" && (len(n.args) == 4 || share < 0)
 	open := n.serveQueue(waiter, now, hands, led, lends)
+	if rejoins && !open {
+		n.forget(waiter)
+	}
 	if released && !n.lock.exists() {
 		n.tellFair(channel)
 	}
@@ -126,7 +129,7 @@ func (n *Node) leaveOpen() wire.Reply {
 	free, led := held && n.removeHold(owner), false
 	if waiter != "" {
 		led = n.leads(waiter)
-		n.drop(waiter)
+		n.drop(waiter, false)
 		if n.text(6) == "all" {
 			n.removeSuccessors(waiter, channel, owner)
 		}
@@ -140,7 +143,7 @@ func (n *Node) leaveOpen() wire.Reply {
 	}
 	if window > 0 {
 		first := n.front("", now)
-		n.join(n.text(4), fmt.Sprintf("0 %.0f 0 ", window), now)
+		n.join(n.text(4), fmt.Sprintf("0 %.0f 0 ", window), now, false)
 		if first.name != "" {
 			n.tell("turn", first.name, "")
 		}
@@ -163,11 +166,12 @@ func (n *Node) leaveOpen() wire.Reply {
 func (n *Node) leave() wire.Reply {
 	waiter := n.text(1)
 	first := n.leads(waiter)
-	led := n.drop(waiter)
+	led := n.drop(waiter, false)
 	if n.text(2) == "all" {
 		n.removeSuccessors(waiter, n.text(3), n.text(4))
 	}
 	if !n.queue.exists() {
+		n.nobodyServed()
 		return wire.Integer(integerOf(led))
 	}
 	n.serveQueue("", n.clock(), false, first, false)

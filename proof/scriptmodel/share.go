@@ -104,7 +104,7 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 	open, blocked := shared || len(held) == 0, ""
 	if how != "keep" && len(former) == 0 {
 		now := n.clock()
-		wasQueued := waiter != "" && (hasQueue || !open) && n.join(waiter, entry, now)
+		wasQueued := waiter != "" && (hasQueue || !open) && n.join(waiter, entry, now, false)
 		if open {
 			first := n.sharers(waiter, now, nil)
 			blocked = first.name
@@ -120,10 +120,13 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 		}
 	}
 	if blocked != "" || !open {
+		if waiter != "" && !open {
+			n.forget(waiter)
+		}
 		return n.refusal(refusedBy(shared), n.expiry(held, shared && !many), waiter, least(held)), true
 	}
 	if waiter != "" {
-		n.drop(waiter)
+		n.drop(waiter, false)
 		for _, f := range former {
 			n.lock.hdel(f)
 		}

@@ -174,7 +174,7 @@ func (n *Node) handSlot(w queued, slot int, now float64) bool {
 	if !ok || token != token || token >= lastToken {
 		return false
 	}
-	n.drop(w.name)
+	n.drop(w.name, false)
 	n.assign(w.name+"/"+s.attempt+"."+s.cell, slot, token+1, now, ttl)
 	handoff := s.attempt + " " + s.cell + " " + whole(token+1) + "@" + whole(float64(slot)) + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))
@@ -198,7 +198,7 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 		k, wish, _, ok := wants(w.stored)
 		switch {
 		case !ok || w.name != me && deadline(w.stored) <= now:
-			n.drop(w.name)
+			n.drop(w.name, false)
 		case n.vacancies(k) <= from || served && me == "":
 			if w.name != me && deadline(w.stored) > now+stretched {
 				n.tell("next", w.name, "")

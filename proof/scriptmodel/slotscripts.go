@@ -82,14 +82,14 @@ func (n *Node) slotAcquire() wire.Reply {
 			if slot = int(s); slot != wish {
 				if n.slots.zcount(wish, wish) > 0 {
 					n.give(former)
-					n.join(waiter, entry, now)
+					n.join(waiter, entry, now, true)
 					n.serve("", now, false, -1)
 					return refuse(0, n.lowest(), 0)
 				}
 				slot = wish
 			}
 		} else if taken || n.queue.exists() || n.vacancies(k) == 0 {
-			n.join(waiter, entry, now)
+			n.join(waiter, entry, now, true)
 			first := n.front(waiter, now).name
 			free := n.vacancies(k)
 			if free == 0 {
@@ -129,7 +129,7 @@ func (n *Node) slotAcquire() wire.Reply {
 		gone = n.give(former)
 	}
 	if waiter != "" {
-		n.drop(waiter)
+		n.drop(waiter, false)
 	}
 	n.assign(owner, slot, token, now, n.number(2))
 	if gone >= 0 && gone != slot {
@@ -156,7 +156,7 @@ func (n *Node) slotRelease() wire.Reply {
 	if entry != "" {
 		n.check()
 		_, rest, _ := strings.Cut(entry, " ")
-		n.join(waiter, rest, now)
+		n.join(waiter, rest, now, true)
 		if !n.serve(waiter, now, false, -1) {
 			return wire.Integers(left, 0)
 		}
@@ -167,7 +167,7 @@ func (n *Node) slotRelease() wire.Reply {
 		return wire.Integers(left, int64(n.vacant(k, other))+1)
 	}
 	if waiter != "" {
-		n.drop(waiter)
+		n.drop(waiter, false)
 		if n.text(6) == "all" {
 			n.giveSuccessor(waiter, attemptOf(n.text(1)))
 		}
@@ -184,7 +184,7 @@ func (n *Node) giveSuccessor(waiter string, before float64) {
 
 // slotLeave is slot_leave.lua.
 func (n *Node) slotLeave() wire.Reply {
-	wasQueued := n.drop(n.text(1))
+	wasQueued := n.drop(n.text(1), false)
 	if n.text(2) == "all" {
 		n.giveSuccessor(n.text(1), math.Inf(1))
 	}
