@@ -36,6 +36,12 @@ var growths = []growth{
 	{"leases", 80_000, false, (*grown).leases},
 	{"renewals", 20_000, false, (*grown).renewals},
 	{"pending", 8000, false, (*grown).pending},
+	{"owned leases", 8000, true, (*grown).ownedLeases},
+	{"refused writers", 2000, true, (*grown).refusedWriters},
+	{"free slots", quorumlock.MaxPermits, true, (*grown).freeSlots},
+	{"latch ids", 4000, true, (*grown).latchIDs},
+	{"hot members", 2000, true, (*grown).hotMembers},
+	{"clients", 200, true, (*grown).clients},
 }
 
 // fullLeases is plan.leases for growths of their full size.
@@ -73,9 +79,11 @@ type grown struct {
 	job
 	n      int
 	round  int
+	urls   []string
 	locks  *redlock.Client
 	other  *redlock.Client
-	spent  usage // on the n things
+	all    []*redlock.Client // these two, and those that a growth has dialed
+	spent  usage             // on the n things
 	before usage
 }
 
@@ -91,8 +99,8 @@ func (j job) scale(ctx context.Context) (answer, error) {
 		}
 		var total usage
 		for round := range j.Callers {
-			m := &grown{job: j, n: j.Leases, round: round}
-			err := m.run(ctx, g, urls)
+			m := &grown{job: j, n: j.Leases, round: round, urls: urls}
+			err := m.run(ctx, g)
 			if err != nil {
 				return answer{}, err
 			}
@@ -103,21 +111,32 @@ func (j job) scale(ctx context.Context) (answer, error) {
 	return answer{}, fmt.Errorf("there is no growth %q", j.By)
 }
 
-func (m *grown) run(ctx context.Context, g growth, urls []string) (err error) {
-	for _, c := range []**redlock.Client{&m.locks, &m.other} {
-		if *c, err = redlock.Dial(urls); err != nil {
-			return err
+func (m *grown) run(ctx context.Context, g growth) (err error) {
+	defer func() {
+		for _, c := range m.all {
+			err = errors.Join(err, c.Close())
 		}
-		defer func() { err = errors.Join(err, (*c).Close()) }()
-		lease, err := (*c).Mutex("connect").Lock(ctx)
+	}()
+	if err := m.dial(ctx, 2); err != nil {
+		return err
+	}
+	m.locks, m.other = m.all[0], m.all[1]
+	return g.do(m, ctx)
+}
+
+// dial connects so many more clients.
+func (m *grown) dial(ctx context.Context, clients int) error {
+	for range clients {
+		c, err := redlock.Dial(m.urls)
 		if err != nil {
 			return err
 		}
-		if err := lease.Unlock(ctx); err != nil {
+		m.all = append(m.all, c)
+		if err := lockOnce(ctx, c.Mutex("connect")); err != nil {
 			return err
 		}
 	}
-	return g.do(m, ctx)
+	return nil
 }
 
 // begin and end enclose the measured part.
@@ -146,8 +165,8 @@ var patient = []quorumlock.Option{quorumlock.WithTTL(time.Minute), quorumlock.Wi
 
 func (m *grown) name(i int) string { return fmt.Sprintf("%d:%d", m.round, i) }
 
-// all is a MultiLock of n mutexes of a client.
-func (m *grown) all(c *redlock.Client, opts ...quorumlock.Option) (*multilock.Mutex, error) {
+// whole is a MultiLock of n mutexes of a client.
+func (m *grown) whole(c *redlock.Client, opts ...quorumlock.Option) (*multilock.Mutex, error) {
 	locks := make([]quorumlock.Locker, m.n)
 	for i := range locks {
 		locks[i] = c.Mutex(m.name(i))
@@ -165,7 +184,7 @@ func lockOnce(ctx context.Context, l quorumlock.Locker) error {
 
 // members locks and unlocks a MultiLock of n.
 func (m *grown) members(ctx context.Context) error {
-	all, err := m.all(m.locks, patient...)
+	all, err := m.whole(m.locks, patient...)
 	if err != nil {
 		return err
 	}
@@ -179,11 +198,11 @@ func (m *grown) members(ctx context.Context) error {
 
 // heldMembers locks a MultiLock of n while another client holds it and then releases it.
 func (m *grown) heldMembers(ctx context.Context) error {
-	all, err := m.all(m.locks, patient...)
+	all, err := m.whole(m.locks, patient...)
 	if err != nil {
 		return err
 	}
-	theirs, err := m.all(m.other, patient...)
+	theirs, err := m.whole(m.other, patient...)
 	if err != nil {
 		return err
 	}
@@ -203,7 +222,7 @@ func (m *grown) heldMembers(ctx context.Context) error {
 
 // triedMembers tries to lock a MultiLock of n while another client holds one member.
 func (m *grown) triedMembers(ctx context.Context) error {
-	all, err := m.all(m.locks)
+	all, err := m.whole(m.locks)
 	if err != nil {
 		return err
 	}
@@ -338,4 +357,104 @@ func (m *grown) pending(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unwinding)
 	defer cancel()
 	return errors.Join(err, m.locks.Shutdown(ctx))
+}
+
+// ownedLeases takes n leases of one owner and gives them back.
+func (m *grown) ownedLeases(ctx context.Context) error {
+	m.begin()
+	defer m.end()
+	leases, err := m.take(ctx, quorumlock.WithOwner(quorumlock.NewOwner()), quorumlock.WithTTL(time.Hour), quorumlock.WithoutRenewal())
+	return errors.Join(err, m.some(func(i int) error { return leases[i].Unlock(ctx) }))
+}
+
+// refusedWriters has a writer try n times to lock a name that n readers share. So the cost of each
+// of n is that of an attempt beside n shares.
+func (m *grown) refusedWriters(ctx context.Context) error {
+	name := m.name(0)
+	leases := make([]*quorumlock.Lease, m.n)
+	err := m.together(func(i int) (err error) {
+		leases[i], err = m.locks.RWMutex(name, patient...).RLock(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	writer := m.other.RWMutex(name)
+	m.begin()
+	for range m.n {
+		if _, err := writer.TryLock(ctx); !errors.Is(err, quorumlock.ErrHeld) {
+			return fmt.Errorf("a writer beside readers has %w", err)
+		}
+	}
+	m.end()
+	return m.together(func(i int) error { return leases[i].Unlock(ctx) })
+}
+
+// freeSlots has n callers of four clients take n free slots, all at once.
+func (m *grown) freeSlots(ctx context.Context) error {
+	if err := m.dial(ctx, 2); err != nil {
+		return err
+	}
+	leases := make([]*quorumlock.Lease, m.n)
+	m.begin()
+	err := m.together(func(i int) (err error) {
+		leases[i], err = m.all[i%len(m.all)].Semaphore(m.name(0), m.n, patient...).Lock(ctx)
+		return err
+	})
+	m.end()
+	if err != nil {
+		return err
+	}
+	return m.together(func(i int) error { return leases[i].Unlock(ctx) })
+}
+
+// latchIDs adds n ids to a latch, one after another.
+func (m *grown) latchIDs(ctx context.Context) error {
+	latch := m.locks.Latch(m.name(0), m.n)
+	m.begin()
+	defer m.end()
+	for i := range m.n {
+		if err := latch.Done(ctx, strconv.Itoa(i)); err != nil {
+			return err
+		}
+	}
+	return latch.Wait(ctx)
+}
+
+// hotMembers has n MultiLocks queued at the nodes behind the holder of a mutex. Each has this mutex
+// and one of its own.
+func (m *grown) hotMembers(ctx context.Context) error {
+	held, err := m.other.Mutex("hot", patient...).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	m.begin()
+	defer m.end()
+	freed := make(chan error, 1)
+	time.AfterFunc(time.Second, func() { freed <- held.Unlock(ctx) })
+	err = m.together(func(i int) error {
+		both, err := multilock.New([]quorumlock.Locker{m.locks.Mutex("hot"), m.locks.Mutex(m.name(i))}, patient...)
+		if err != nil {
+			return err
+		}
+		return lockOnce(ctx, both)
+	})
+	return errors.Join(err, <-freed)
+}
+
+// clients has n clients lock a MultiLock of a reader and a mutex, all at once.
+func (m *grown) clients(ctx context.Context) error {
+	if err := m.dial(ctx, m.n-len(m.all)); err != nil {
+		return err
+	}
+	m.begin()
+	defer m.end()
+	return m.together(func(i int) error {
+		c := m.all[i]
+		both, err := multilock.New([]quorumlock.Locker{c.RWMutex(m.name(0)).RLocker(), c.Mutex(m.name(1))}, patient...)
+		if err != nil {
+			return err
+		}
+		return lockOnce(ctx, both)
+	})
 }
