@@ -27,6 +27,7 @@ func (t *tier) slack() time.Duration { return 3*t.plan.NodeTimeout + 20*t.plan.L
 // audit looks for leftovers, for holders that believe too long, and for waiters of a free lock.
 func (t *tier) audit() {
 	w := &t.watch
+	t.progress()
 	for n := range t.plan.Nodes {
 		for name := range t.plan.names() {
 			if w.names[name].count == 0 && len(t.calls) == 0 {

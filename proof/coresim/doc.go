@@ -16,9 +16,9 @@
 // where that is still unsent, as in the shell; at nodes that refuse connections it does so less
 // often. Calls are encoded by package wire, as in the shell. The invariants (invariant.go) are
 // checked at every script (scripts.go), at every grant, step and end of a call (hold.go), and now
-// and then (audit.go). The plans (plan.go) are like those of the wire tier. Some have semaphores
-// (slots.go) and latches (latch.go) beside other locks. The cost of contention is measured with
-// silent and slow nodes, but without other faults (contest_test.go):
+// and then (audit.go, progress.go). The plans (plan.go) are like those of the wire tier. Some have
+// semaphores (slots.go) and latches (latch.go) beside other locks. The cost of contention is
+// measured with silent and slow nodes, but without other faults (contest_test.go):
 //
 //	go test ./proof/coresim -run - -bench Contest     the use of the slots of a semaphore
 //

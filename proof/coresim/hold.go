@@ -63,6 +63,7 @@ func (t *tier) granted(c *call) *hold {
 		}
 	}
 	t.besidePeers(h)
+	w.moved(c.lock.all())
 	for _, name := range c.lock.names {
 		if c.worker.text == nil {
 			t.ordered(h, name, bound)
@@ -244,6 +245,7 @@ func (t *tier) releasing(h *hold) {
 	}
 	t.watch.spans[h.span].to = t.world.Now()
 	t.watch.drop(h)
+	t.watch.moved(h.call.lock.all())
 	if t.traces {
 		t.note("p%d: %s releases", h.call.process.number+1, h.call.caller.Waiter)
 	}

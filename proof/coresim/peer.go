@@ -101,6 +101,7 @@ type peer struct {
 	holds  bool
 	grants int
 	moves  int // members that it got
+	backs  int // members that it gave back
 	ended  bool
 }
 
@@ -310,6 +311,7 @@ func (p *peer) back(then func()) {
 		}
 		t, at := p.tier, p.cells[i]
 		p.keys[i] = 0
+		p.backs++
 		p.request(at, func(n *scriptmodel.Node, now scriptmodel.Time) error {
 			held, err := n.Unlock(now, names[at.name], p.owner)
 			t.note("n%d: peer%d releases %s: %v %v", at.node+1, p.number+1, names[at.name], held, err)

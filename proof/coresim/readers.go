@@ -125,6 +125,7 @@ func (k *worker) downgrade() {
 		return
 	}
 	k.hold.downgraded = true
+	c.process.tier.watch.moved(c.lock.all())
 	c.renewNow(core.Downgrade, func(r core.Round) {
 		k.extended(c, began, r)
 		if r.Won {

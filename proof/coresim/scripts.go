@@ -27,8 +27,11 @@ type watch struct {
 	holds     []*hold
 	calls     []*worker // workers in a call, in the order of their calls
 	names     [len(names)]granted
-	slots     []granted // of the semaphore
-	unchecked bool      // scripts are only counted
+	slots     []granted                 // of the semaphore
+	lastMoves [len(names)]time.Duration // by name: see progress
+	keeps     bool                      // the plan's
+	moves     int                       // of peers, at the last audit
+	unchecked bool                      // scripts are only counted
 	spans     []span
 	kept      []span // of locks that Unlock has left for a while
 	refused   []span
@@ -194,6 +197,7 @@ func (a *activity) finish(t *tier) { a.finished, a.last = true, t.world.Now() }
 
 func (w *watch) begin(t *tier) {
 	w.tier, w.taken, w.slots = t, make([][len(names)]time.Duration, t.plan.Nodes), make([]granted, t.plan.Permits)
+	w.keeps = t.plan.keeps()
 }
 
 // before is called before a script runs.

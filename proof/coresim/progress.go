@@ -1,0 +1,181 @@
+package coresim
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// nameSet is a set of names, as bits.
+type nameSet uint
+
+func (s nameSet) has(name int) bool { return s>>name&1 != 0 }
+
+// all returns the names of a lock.
+func (l *lock) all() (s nameSet) {
+	for _, name := range l.names {
+		s |= 1 << name
+	}
+	return s
+}
+
+// progress checks that callers do not keep a lock from each other. A group has all callers in a
+// call that want a name in common, directly or by way of others. While nobody blocks the first of a
+// group, a caller of the group is granted its lock within 40 messages and the pauses of a split
+// vote: nothing is lost, so nobody waits for its refresh. The audits sample that. Holds that are
+// lost count until their Unlock, which ends the keys at the nodes. Plans with peers without messages
+// are exempt: callers only poll for them.
+func (t *tier) progress() {
+	w, now := &t.watch, t.world.Now()
+	all := nameSet(1)<<len(names) - 1
+	if t.plan.Class != calm || t.isSilent() {
+		return
+	}
+	if len(w.calls) == 0 {
+		w.moved(all)
+		return
+	}
+	soon := 20*time.Millisecond + 40*t.plan.Latency
+	if len(t.peers) > 0 { // a window, see noticed
+		soon += 20*time.Millisecond + time.Duration(10*len(w.calls))*time.Millisecond
+	}
+	if w.keeps { // nobody announces the end of what is kept
+		soon += refresh
+	}
+	taken, alone := t.taken()
+	if n := t.moves(); n != w.moves {
+		w.moves = n
+		w.moved(all)
+	}
+	for all != 0 {
+		group := t.group(all & -all)
+		all &^= group
+		k := t.mayGoOn(group, taken, alone)
+		if k == nil {
+			w.moved(group)
+			continue
+		}
+		waits := t.now(k.process.number).Mono - k.began
+		for name := range names {
+			if group.has(name) {
+				waits = min(waits, now-w.lastMoves[name])
+			}
+		}
+		if waits > soon {
+			t.violate(goesOn, "none of the callers that contend with w%d for %v was granted its lock for %v", k.number+1, k.lock.names, waits)
+		}
+	}
+}
+
+// keeps reports whether nodes keep a lock after the end of a hold.
+func (p *Plan) keeps() bool {
+	return slices.ContainsFunc(p.Workers, func(w WorkerPlan) bool {
+		return slices.ContainsFunc(w.Steps, func(s Step) bool { return s.Keep > 0 || s.Detach > 0 })
+	})
+}
+
+// moved notes a grant of the names, the end of a hold, or that somebody waits for a holder.
+func (w *watch) moved(s nameSet) {
+	for name := range names {
+		if s.has(name) {
+			w.lastMoves[name] = w.world.Now()
+		}
+	}
+}
+
+// moves returns how often a peer has got a member, or given one back.
+func (t *tier) moves() (n int) {
+	for _, p := range t.peers {
+		n += p.moves + p.backs
+	}
+	return n
+}
+
+// taken returns the names that somebody has, and those that somebody has alone. A semaphore counts
+// as taken, alone too, while all slots are. A peer counts as a holder from its first member on: it
+// takes one after another, and gives them back after its own waits.
+func (t *tier) taken() (taken, alone nameSet) {
+	for _, h := range t.watch.holds {
+		for _, name := range h.call.lock.names {
+			if name == semaphore && t.takenSlots() < t.plan.Permits {
+				continue
+			}
+			taken |= 1 << name
+			if !h.shares(name) {
+				alone |= 1 << name
+			}
+		}
+	}
+	for name := 0; name < len(names) && t.watch.keeps; name++ {
+		if !t.free(name, true) {
+			taken, alone = taken|1<<name, alone|1<<name
+		}
+	}
+	for _, p := range t.peers {
+		if p.has() > 0 {
+			for _, s := range p.cells {
+				taken, alone = taken|1<<s.name, alone|1<<s.name
+			}
+		}
+	}
+	return taken, alone
+}
+
+// group returns the names that callers of these names want, and the callers of those, and so on.
+func (t *tier) group(s nameSet) nameSet {
+	for was := nameSet(0); was != s; {
+		was = s
+		for _, k := range t.watch.calls {
+			if all := k.lock.all(); all&s != 0 {
+				s |= all
+			}
+		}
+	}
+	return s
+}
+
+// mayGoOn returns a patient caller of a group for whom all is free, and who is before all callers
+// that wait for a holder; nil if there is none. A caller that a local queue has not admitted, or
+// with an unsure ticket, may be anywhere in the queues. Callers that do not wait for ever are
+// exempt: they may pause, or have given up.
+func (t *tier) mayGoOn(group, taken, alone nameSet) (first *worker) {
+	blocked, lowest, least := false, int64(math.MaxInt64), int64(math.MaxInt64)
+	for _, k := range t.watch.calls {
+		if k.lock.all()&group == 0 {
+			continue
+		}
+		ticket := int64(math.MinInt64)
+		if k.call != nil && k.call.entry.Ticket != 0 && !k.call.entry.Unsure {
+			ticket = k.call.entry.Ticket
+		}
+		switch {
+		case k.isBlocked(taken, alone):
+			blocked, lowest = true, min(lowest, ticket)
+		case !k.isPatient():
+		case first == nil, ticket != math.MinInt64 && ticket < least:
+			first = k
+			if ticket != math.MinInt64 {
+				least = ticket
+			}
+		}
+	}
+	if blocked && lowest <= least {
+		return nil
+	}
+	return first
+}
+
+func (k *worker) isPatient() bool {
+	s := k.step
+	return !s.Try && s.Limit == 0 && s.Cancel == 0 && s.Told == 0
+}
+
+// isBlocked reports whether somebody has a name of the worker's lock.
+func (k *worker) isBlocked(taken, alone nameSet) bool {
+	for _, name := range k.lock.names {
+		if alone.has(name) || taken.has(name) && !k.lock.shares(name) {
+			return true
+		}
+	}
+	return false
+}
