@@ -30,11 +30,6 @@ var firstCost = [...]cost{
 	beyond:  {2966, 268, 6725, 71674, 1155866463231},
 }
 
-// isPlain reports whether a plan has mutexes alone, and few callers of each.
-func (p *Plan) isPlain() bool {
-	return !p.Readers && !p.Crowd && !p.Detaches && p.Permits+p.Latch.N+len(p.Peers) == 0
-}
-
 // costsNoMore fails if the first schedules cost more than firstCost.
 func costsNoMore(t *testing.T, all *[len(firstCost)]cost) {
 	for i, want := range firstCost {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/anishathalye/porcupine"
 
@@ -398,8 +399,14 @@ func (t *tier) having() []int {
 		state, _ := n.Peek(now, latchName)
 		open := slices.ContainsFunc(state.Fields, func(f scriptmodel.Field) bool { return strings.HasSuffix(f.Value, " open") })
 		for id := range count {
-			if open || slices.ContainsFunc(ids.Members, func(m scriptmodel.Member) bool { return m.Name == string(rune(firstID+id)) }) {
+			if open {
 				count[id]++
+			}
+		}
+		for i := 0; i < len(ids.Members) && !open; i++ {
+			if m := &ids.Members[i]; m.Name != "" { // of the digest
+				id, _ := utf8.DecodeRuneInString(m.Name)
+				count[id-firstID]++
 			}
 		}
 	}
@@ -416,21 +423,34 @@ func (t *tier) openLatch() {
 			t.advance(100 * time.Millisecond)
 		}
 	}
-	last := func(what latchUse, id int) {
-		c := t.callLatch(LatchCall{Process: len(t.procs) - 1, What: what, ID: id, Limit: time.Second + 2*t.plan.NodeTimeout})
+	begin := func(what latchUse, id int) *latchCall {
+		return t.callLatch(LatchCall{Process: len(t.procs) - 1, What: what, ID: id, Limit: time.Second + 2*t.plan.NodeTimeout})
+	}
+	end := func(c *latchCall) {
 		for !c.over && len(t.violations) == 0 {
 			t.world.Run(t.world.Now() + time.Millisecond)
 		}
-		if c.err != nil || what == counts && c.size != t.plan.Latch.N {
+		if c.err != nil || c.What == counts && c.size != t.plan.Latch.N {
 			t.violate(waitEnds, "with all nodes well: %v", c)
 		}
 	}
+	var added []*latchCall
 	for id := range t.plan.Latch.IDs {
-		last(adds, id)
+		c := begin(adds, id)
+		if added = append(added, c); !t.plan.Big { // else all at once
+			end(c)
+		}
 	}
-	last(waits, 0)
-	last(counts, 0)
-	if t.plan.Class != beyond && len(t.violations) == 0 && !t.latch.isLinearizable() {
+	for _, c := range added {
+		end(c)
+	}
+	end(begin(waits, 0))
+	end(begin(counts, 0))
+	inOrder := t.latch.isLinearizable
+	if t.plan.Big {
+		inOrder = t.latch.isOrdered
+	}
+	if t.plan.Class != beyond && len(t.violations) == 0 && !inOrder() {
 		t.violate(oneSet, "the calls are not linearizable: %v", t.latch.calls)
 	}
 }

@@ -43,6 +43,7 @@ type Plan struct {
 	Detaches    bool // some holds are detached, and others go on with them
 	Permits     int  // of the semaphore s; 0: there is none
 	Latch       LatchPlan
+	Big         bool // many callers, slots or ids
 	Guard       bool // all clients have the restart guard: any node may restart without its data
 	Network     fleet.Network
 	Latency     time.Duration // the longest of most messages, one way
@@ -201,7 +202,13 @@ func newPlan(seed uint64) *Plan {
 	p.peers()
 	p.slots()
 	p.latches()
+	p.big()
 	return p
+}
+
+// isPlain reports whether a plan has mutexes alone, and few callers of each.
+func (p *Plan) isPlain() bool {
+	return !p.Readers && !p.Crowd && !p.Detaches && p.Permits+p.Latch.N+len(p.Peers) == 0
 }
 
 // thaws makes nodes of some seeds freeze for longer than the TTL. Meanwhile, callers come and give

@@ -1,0 +1,114 @@
+package coresim
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/quorumlock/quorumlock/proof/fleet"
+)
+
+// big makes one seed of 500 big: with many slots, many callers of MultiLocks, or many ids of a
+// latch. Its own generator keeps the other seeds unchanged. Plans of mutexes alone stay small,
+// because the cost of the first of them is known: see firstCost.
+func (p *Plan) big() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0xb16))}
+	if p.isPlain() || p.Guard || p.Twins || len(p.Peers) > 0 || !g.chance(1./220) {
+		return
+	}
+	p.Big, p.Readers, p.Crowd, p.Detaches = true, false, false, false
+	p.Permits, p.Latch, p.Workers = 0, LatchPlan{}, nil
+	pick(g, p.manySlots, p.manyMultiLocks, p.manyIDs, p.manyIDs)(g)
+}
+
+// few returns a number from the least to the most, more often a small one.
+func (g generator) few(least, most int) int {
+	x := math.Pow(g.Float64(), 5)
+	return least + int(x*float64(most-least+1))
+}
+
+// manySlots has about as many callers as a semaphore has slots.
+func (p *Plan) manySlots(g generator) {
+	p.Permits = g.few(20, 100)
+	p.callers(g, max(2, p.Permits-3+g.IntN(7)), Step{Names: 3})
+}
+
+// manyMultiLocks has many callers of a MultiLock with a reader, and some of one of its members. The
+// callers are in many processes, and some of them give up soon.
+func (p *Plan) manyMultiLocks(g generator) {
+	for range 3 + g.IntN(8) {
+		p.Processes = append(p.Processes, g.process(p))
+	}
+	p.Readers = true
+	s := Step{Names: pick(g, 2, 2, 4, 5), Read: 1}
+	if s.Names > 3 {
+		p.Permits = pick(g, 1, 2, 3)
+	}
+	p.callers(g, g.few(20, 60), s)
+	first := len(p.Workers)
+	p.callers(g, g.IntN(4), Step{Names: 0})
+	for i := range first {
+		if s := &p.Workers[i].Steps[0]; g.chance(0.3) {
+			s.Limit = g.between(1, 100*p.Latency)
+		}
+	}
+}
+
+// callers adds callers that all come at about the same time, and hold the lock for a moment.
+func (p *Plan) callers(g generator, n int, of Step) {
+	all, hold := g.between(p.Latency, 20*p.Latency), g.between(1, 4*p.Latency)
+	for range n {
+		s := of
+		s.After, s.Hold = g.between(0, all), []Use{{After: g.between(0, hold)}}
+		if p.Class != calm {
+			s.Limit = g.between(p.TTL, 6*p.TTL)
+		}
+		p.Workers = append(p.Workers, WorkerPlan{Process: g.IntN(len(p.Processes)), Steps: []Step{s}})
+	}
+}
+
+// manyIDs has a latch to which many ids are added at once.
+func (p *Plan) manyIDs(g generator) {
+	l := &p.Latch
+	l.N = g.few(50, 300)
+	l.IDs = l.N + g.IntN(3)
+	at, within := g.between(0, p.Length/2), g.between(1, 20*p.Latency)
+	for _, id := range g.Perm(l.IDs) {
+		l.Calls = append(l.Calls, LatchCall{Process: g.IntN(len(p.Processes)), At: at + g.between(0, within), What: adds, ID: id, Limit: g.between(0, 2*p.TTL)})
+	}
+	for range 4 + g.IntN(6) {
+		l.Calls = append(l.Calls, LatchCall{Process: g.IntN(len(p.Processes)), At: at + g.between(0, 2*within), What: pick(g, waits, counts, counts), Limit: g.between(0, 2*p.TTL), Fresh: g.chance(0.3)})
+	}
+	if p.Class != calm && g.chance(0.6) {
+		g.views(p)
+	}
+	for at := g.between(0, p.Length); p.Class == beyond && at < p.Length; at += g.between(0, p.Length) {
+		p.Faults = append(p.Faults, fleet.Fault{Kind: fleet.Forget, At: at, Node: g.IntN(p.Nodes)})
+	}
+}
+
+// isOrdered is isLinearizable for many ids: it takes linear time, but finds fewer violations. Each
+// call has the ids that were added before it, and none that were added after it; a later call has
+// no fewer than an earlier one.
+func (h *history) isOrdered() bool {
+	for _, c := range h.calls {
+		if c.What == adds || !c.over || c.err != nil {
+			continue
+		}
+		before, begun := make(map[int]bool), make(map[int]bool)
+		for _, o := range h.calls {
+			switch {
+			case o.What == adds && o.called < c.returned:
+				begun[o.ID] = true
+				if o.over && o.err == nil && o.returned < c.called {
+					before[o.ID] = true
+				}
+			case o.What != adds && o.over && o.err == nil && o.returned < c.called && o.size > c.size:
+				return false
+			}
+		}
+		if c.size < min(len(before), h.terms.N) || c.size > len(begun) {
+			return false
+		}
+	}
+	return true
+}
