@@ -1,6 +1,7 @@
 package redisson_test
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -28,6 +29,7 @@ type shared struct {
 	first        bool // Redisson locks only the first member
 	fresh        bool // no earlier locks, so no node has a token counter
 	opts         []quorumlock.Option
+	length       time.Duration // 4 s if 0
 }
 
 func (s shared) run(t *testing.T) (c contest) {
@@ -74,7 +76,7 @@ func (s shared) run(t *testing.T) (c contest) {
 			}
 			golang = append(golang, lock)
 		}
-		c = contend(t, java, golang, 0, time.Millisecond, 0, 4*time.Second)
+		c = contend(t, java, golang, 0, time.Millisecond, 0, cmp.Or(s.length, 4*time.Second))
 	})
 	return c
 }
@@ -93,7 +95,7 @@ func TestJavaAndGoShareAMultiLock(t *testing.T) {
 		"6 and 1":           {shared{java: 6, golang: 1, names: two, nodes: 1, delay: near}, 1900, 300 * time.Millisecond},
 		"6 and 6":           {shared{java: 6, golang: 6, names: two, nodes: 1, delay: near}, 2100, 400 * time.Millisecond},
 		"released at once":  {shared{java: 6, golang: 1, names: two, nodes: 1, delay: near, atOnce: true}, 2100, 300 * time.Millisecond},
-		"five members":      {shared{java: 6, golang: 1, names: []string{"v", "w", "x", "y", "z"}, nodes: 1, delay: 5 * near}, 280, 1200 * time.Millisecond},
+		"five members":      {shared{java: 6, golang: 1, names: []string{"v", "w", "x", "y", "z"}, nodes: 1, delay: 5 * near, length: 12 * time.Second}, 840, 1200 * time.Millisecond},
 		"every node":        {shared{java: 6, golang: 1, names: two[:1], nodes: 3, delay: near, opts: []quorumlock.Option{quorumlock.WithQuorum(3)}}, 1300, 400 * time.Millisecond},
 		"without a counter": {shared{java: 6, golang: 1, names: two, nodes: 1, delay: near, fresh: true}, 1900, 3 * time.Second},
 		"the first member":  {shared{java: 6, golang: 1, names: two, nodes: 1, delay: near, first: true, fresh: true}, 1900, 300 * time.Millisecond},
