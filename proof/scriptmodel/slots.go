@@ -200,7 +200,14 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 		case !ok || w.name != me && deadline(w.stored) <= now:
 			n.drop(w.name, false)
 		case n.vacancies(k) <= from || served && me == "":
-			if w.name != me && deadline(w.stored) > now+stretched {
+			if free := n.vacancies(k); from < free {
+				if free <= len(q) {
+					w = n.stored(q[free-1].Name)
+					if deadline(w.stored) > now+claim {
+						n.summon(w, now, -1)
+					}
+				}
+			} else if w.name != me && deadline(w.stored) > now+stretched {
 				n.tell("next", w.name, "")
 			}
 			return mine
