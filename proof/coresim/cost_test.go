@@ -26,8 +26,8 @@ const firstSeeds = 4000
 
 var firstCost = [...]cost{
 	calm:    {3255, 488, 6263, 55589, 818826872327},
-	bounded: {7715, 654, 17969, 191429, 3167638804358},
-	beyond:  {2966, 268, 6725, 71674, 1155866463231},
+	bounded: {7717, 663, 18036, 191800, 3170025737738},
+	beyond:  {2964, 266, 6755, 72334, 1164838447566},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.
