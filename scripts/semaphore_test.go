@@ -108,6 +108,20 @@ func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	s.checkHeard(handoff("carol:5", 1, "102@1"))
 }
 
+// Alice waits for another lock, and leaves the slot free that she could have. When the second one is
+// released, Bob may have one, too.
+func TestAReleaseCallsTheLastWaiterWithAFreeSlot(t *testing.T) {
+	s := gather(t)
+	s.slot("w:2", 2, 1)
+	s.slot("alice:3", 3, 0)
+	s.slot("bob:4", 4, 0)
+	e := wire.Entry{Waiter: "alice:3", Ticket: 3, TTL: life, Successor: heir(1, lent)}
+	s.do(wire.Yield("x", wire.OwnerOf("alice:3", 1), e).At(7).OfSemaphore(2, 0))
+	s.since()
+	s.releaseSlot("w:2")
+	s.checkHeard("slot alice:3 1 x", "turn bob:4 x")
+}
+
 // A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays
 // as it is.
 func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
