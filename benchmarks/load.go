@@ -95,7 +95,7 @@ func (j job) arrive(ctx context.Context, clients []client, callers []caller, fro
 		})
 		next = next.Add(time.Duration(rand.ExpFloat64() / j.Rate * float64(time.Second)))
 		if start.Before(from) && next.After(from) {
-			next = from // the process has no memory
+			next = from // the arrival process has no memory
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (c *contest) checkWorker(t *testing.T, e entry, f *fleet) {
 	}
 }
 
-// Pairs at random times may be rare, and the load short.
+// Even if pairs at random times are rare and the load is short, at least one pair is measured.
 func TestARareArrivalIsMeasured(t *testing.T) {
 	var done atomic.Int64
 	callers := []caller{{done: &done}}

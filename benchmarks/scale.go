@@ -82,7 +82,7 @@ type grown struct {
 	urls   []string
 	locks  *redlock.Client
 	other  *redlock.Client
-	all    []*redlock.Client // these two, and those that a growth has dialed
+	all    []*redlock.Client // locks, other, and the clients that a growth has dialed
 	spent  usage             // on the n things
 	before usage
 }
@@ -124,7 +124,7 @@ func (m *grown) run(ctx context.Context, g growth) (err error) {
 	return g.do(m, ctx)
 }
 
-// dial connects so many more clients.
+// dial connects the given number of further clients.
 func (m *grown) dial(ctx context.Context, clients int) error {
 	for range clients {
 		c, err := redlock.Dial(m.urls)
@@ -359,7 +359,7 @@ func (m *grown) pending(ctx context.Context) error {
 	return errors.Join(err, m.locks.Shutdown(ctx))
 }
 
-// ownedLeases takes n leases of one owner and gives them back.
+// ownedLeases takes n leases of one owner and releases them.
 func (m *grown) ownedLeases(ctx context.Context) error {
 	m.begin()
 	defer m.end()
@@ -368,7 +368,7 @@ func (m *grown) ownedLeases(ctx context.Context) error {
 }
 
 // refusedWriters has a writer try n times to lock a name that n readers share. So the cost of each
-// of n is that of an attempt beside n shares.
+// of the n is the cost of one attempt beside n shares.
 func (m *grown) refusedWriters(ctx context.Context) error {
 	name := m.name(0)
 	leases := make([]*quorumlock.Lease, m.n)
@@ -421,8 +421,8 @@ func (m *grown) latchIDs(ctx context.Context) error {
 	return latch.Wait(ctx)
 }
 
-// hotMembers has n MultiLocks queued at the nodes behind the holder of a mutex. Each has this mutex
-// and one of its own.
+// hotMembers queues n MultiLocks at the nodes, behind the holder of a mutex. Each MultiLock has
+// this mutex and a mutex of its own.
 func (m *grown) hotMembers(ctx context.Context) error {
 	held, err := m.other.Mutex("hot", patient...).Lock(ctx)
 	if err != nil {

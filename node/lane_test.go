@@ -128,7 +128,7 @@ func TestCallsOverLanes(t *testing.T) {
 		locktest.Send(t.Context(), n, count("warm"))
 		for range 2 { // idle connections
 			c := n.Client().(*redis.Client).Conn()
-			defer c.Close() //nolint:errcheck // it returns to the pool
+			defer c.Close() //nolint:errcheck // the connection returns to the pool
 			if err := c.Ping(t.Context()).Err(); err != nil {
 				t.Error(err)
 			}
@@ -164,8 +164,8 @@ func TestCallsOverLanes(t *testing.T) {
 		// not get its turn in time is answered at its deadline, and is never sent.
 		"of one waiter": {own, sameWaiter, "stall, sent asks 1s, brief asks 300ms, long asks 1s, patient asks 3s, wait 2s, resume, wait 1s, sent is lost at 1s, " +
 			"brief is unsent at 300ms, long is unsent at 1s, patient is answered at 2s, brief holds 0, long holds 0, patient holds 1"},
-		// An attempt waits for the one before it in its local queue, but so briefly that it has time for a
-		// long round trip.
+		// An attempt waits for the one before it in its local queue, but so briefly that a long
+		// round trip still fits.
 		"of one local queue": {own, sameQueue, "connected, delay 10ms, sent asks 1s, queued asks 1s, wait 1s, sent is answered at 40ms, queued is answered at 60ms"},
 		"of one local queue, far away": {own, sameQueue, "first asks 1s, wait 1s, delay 450ms, sent asks 1s, queued asks 1s, wait 1s, " +
 			"sent is answered at 1.9s, queued is answered at 1.9625s"},

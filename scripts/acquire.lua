@@ -18,7 +18,7 @@
 --                      if unknown; the waiter's position in the queue, from 0, -1 if it has none;
 --                      for waiters only, the node's clock in ms
 --          {7, ms, position, who, now}  refused: the lock is shared, and who is one of the sharers;
---                      '' if they are many
+--                      '' if there are many
 --          {4, ms, position, who, now}  refused: the lock is free, and who is first in the queue;
 --                      the waiter should ask again after ms
 --

@@ -76,8 +76,8 @@ end
 
 -- admit serves the sharers at the front of the queue, up to the first waiter that wants the lock
 -- for itself. If hands is set, it hands each of them a share. It calls those that it hands none,
--- unless they were called before. It skips me, and returns whether I am among them. Most of those
--- that it visited before are skipped: see sharers.lua.
+-- unless they were called before. It skips me, and returns whether I am among them. It also skips
+-- most of the waiters that it visited before: see sharers.lua.
 --
 -- A waiter for several locks may lack the others, and would then release the share. So only the
 -- first of these is handed one, and only if lends is set: the owner that releases had other locks,

@@ -77,9 +77,9 @@ local function looks(fields)
   return redis.call('time')[2] % fields < FEW
 end
 
--- isCrowded tells whether many share the lock and one of their shares is not over. Any share
--- refuses a writer, so most calls read only some of them. If all of these are over, the call reads
--- all, and look drops those that are over.
+-- isCrowded tells whether many owners share the lock and one of their shares lasts. One such share
+-- is enough to refuse a writer, so most calls read only some shares. If all of these are over, the
+-- call reads all shares, and look drops those that are over.
 local function isCrowded()
   local fields = redis.pcall('hlen', KEYS[1])
   if type(fields) == 'table' or fields <= FEW or redis.call('hget', KEYS[1], 'mode') ~= 'shared' or looks(fields) then

@@ -1,8 +1,8 @@
 -- Queues a waiter. Not a script of its own: scripts include it after queue.lua, with the keys named
 -- there.
 
--- forget notes that a waiter does not know that it may have a share, or wants none: see 'served' in
--- sharers.lua.
+-- forget lowers the field 'served' to the ticket of a waiter that does not know that it may have a
+-- share, or wants none: see sharers.lua.
 local function forget(waiter)
   local served = redis.call('hget', KEYS[3], 'served')
   local ticket = served and redis.call('zscore', KEYS[2], waiter)

@@ -18,8 +18,8 @@ local function tellFair(channel)
 end
 
 -- removeSuccessors releases the holds of a waiter's successors. last ends in the number of the
--- waiter's last attempt and the cell; where many share the lock, removeSuccessors finds the
--- successors of the last attempts by these two. If last is itself a successor, which has released,
+-- waiter's last attempt and the cell. Where many share the lock, removeSuccessors uses these two to
+-- find the successors of the last attempts. If last is itself a successor, which has released,
 -- only successors of earlier attempts are released. Others of its attempt belong to cells that also
 -- lead to this server, and have releases of their own.
 local function removeSuccessors(waiter, channel, last)

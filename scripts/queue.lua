@@ -48,8 +48,8 @@ local function clock()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- drop takes a waiter out of the queue. alone tells whether it gets the lock for itself: those that
--- want shares must be called again afterwards.
+-- drop removes a waiter from the queue. alone tells whether the waiter gets the lock for itself. If
+-- so, the waiters that want shares must be called again afterwards.
 local function drop(waiter, alone)
   local wasQueued = redis.call('zrem', KEYS[2], waiter)
   if wasQueued == 1 then

@@ -53,8 +53,8 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
   local held, shared = {''}, true
   local former = {} -- successors of earlier attempts: the waiter has been served
   if many then
-    -- An attempt that ran here has taken over earlier shares. Older ones are over within two
-    -- seconds.
+    -- An attempt that ran here has taken over earlier shares. Shares of older attempts are over
+    -- within two seconds.
     local now = clock()
     for attempt = math.max((number or 1) - FEW, 1), own and number and number - 1 or 0 do
       local owner = string.format('%s/%.0f.%s', waiter, attempt, own)

@@ -160,12 +160,12 @@ func TestManySharesThatAreOver(t *testing.T) {
 	}
 }
 
-// A writer among many sharers reads some of their shares only. It is refused while one of them
-// lasts, and not by those that are over.
+// A writer among many sharers reads only some of their shares. It is refused while one share lasts.
+// Shares that are over do not refuse it.
 func TestAWriterAmongManyShares(t *testing.T) {
 	for _, alive := range []bool{true, false} {
 		s := start(t)
-		s.setClock(today.Add(50 * time.Microsecond)) // no moment at which a call reads all
+		s.setClock(today.Add(50 * time.Microsecond)) // not a moment at which a call reads all
 		s.share(alice, time.Hour)
 		for i := range 90 {
 			s.data.HSet("x", fmt.Sprint("dead:", i), fmt.Sprint(today.Add(-time.Second).UnixMilli()))
@@ -179,9 +179,9 @@ func TestAWriterAmongManyShares(t *testing.T) {
 	}
 }
 
-// A node skips the waiters of a long queue that know that they may share the lock. A writer among
-// them still keeps out those behind it. They are called when it leaves, and when it has had the
-// lock.
+// In a long queue, a node skips the waiters that know that they may share the lock. A writer among
+// them still blocks those behind it. They are called when the writer leaves, and when it has had
+// the lock.
 func TestAWriterInALongQueueOfReaders(t *testing.T) {
 	const n = 100
 	several := func(i int) wire.Entry {
@@ -203,7 +203,7 @@ func TestAWriterInALongQueueOfReaders(t *testing.T) {
 			s.share("reader:2", ttl)
 			s.release("x", "reader:2", 1)
 			if s.data.HGet(wire.EntriesKey("x"), "served") == "" {
-				t.Fatal("the node would look at all again")
+				t.Fatal("the node would look at all waiters again")
 			}
 			s.stand("w:1", 5010)
 			if a := asks(s, 80); a.Granted || a.Holder != "" && !a.Shared {
@@ -213,7 +213,7 @@ func TestAWriterInALongQueueOfReaders(t *testing.T) {
 				t.Errorf("a reader before the writer got %+v", a)
 			}
 			s.release("x", "r:40.1", 1)
-			if what == "is served" { // all before the writer give up
+			if what == "is served" { // all waiters before the writer give up
 				for i := range 51 {
 					s.do(wire.Leave("x", several(i).Waiter, true))
 				}

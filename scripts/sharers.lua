@@ -23,12 +23,13 @@ end
 -- wants none, and returns that one and its stored entry. visit returns whether the waiter has left
 -- the queue. Without a visit, sharers looks only before me. It drops the dead, except me.
 --
--- The field 'served' of KEYS[3] saves a look at those that were visited before: all waiters with
--- lower tickets want shares, and know that they may have them now. sharers skips these behind the
--- first FEW. If it visits more than FEW others, it notes their tickets. See forget in join.lua.
+-- The field 'served' of KEYS[3] is a ticket: all waiters with lower tickets want shares, and know
+-- that they may have them now. Behind the first FEW waiters, sharers skips those with lower
+-- tickets. If it visits more than FEW others, it sets the field to the ticket of the last of them
+-- that stays queued. See forget in join.lua.
 local function sharers(me, now, visit)
   local from, count = 0, 4 -- most queues have few sharers at the front
-  local start, passed -- the place of the first that was not served before; the last that stays
+  local start, passed -- rank of the first waiter not served before; the last one that stays
   local first, stored, done
   while not done do
     if from >= FEW and not start then

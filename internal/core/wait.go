@@ -22,7 +22,7 @@ const (
 	spread    = time.Millisecond
 	maxSpread = 100 * time.Millisecond
 
-	// fewCells is how many cells a waiter looks at when one calls, at most: see expectExpiry.
+	// fewCells is the most cells that a waiter looks at when one of them calls: see expectExpiry.
 	fewCells = 64
 
 	// grace and maxGrace bound the wait for missing votes after the first wake-up: see voteGrace.
@@ -227,7 +227,7 @@ func isOpen(c *Cell) bool {
 }
 
 // next notes that the waiter may soon be the first in a queue, or that others wait behind it at a
-// free cell, where it would count as dead. It refreshes as often as the first.
+// free cell, where they would take it for dead. The waiter then refreshes as often as the first.
 func (m *Machine) next(now Time) {
 	m.refreshOften = true
 	if m.phase == Waiting {
@@ -265,8 +265,8 @@ func (m *Machine) pause(now Time) time.Duration {
 }
 
 // expectExpiry makes the next attempt earlier if an answer during the wait shows when a quorum of
-// the keys expires, or, if the cells are few, a call. A Redisson client may have had a cell that was
-// free for a moment: that one calls, and the others have known moments.
+// the keys expires. If the cells are few, a call may show it, too: a Redisson client may have had a
+// cell that was free for a moment. That cell calls, and the others have known moments.
 func (m *Machine) expectExpiry(now Time, call bool) {
 	if m.phase == Waiting && m.reason.isHeld() && (call && len(m.Cells) <= fewCells || !call && m.looksAgain()) {
 		m.nextAttemptAt = min(m.nextAttemptAt, now.Mono+m.pause(now))

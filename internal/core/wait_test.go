@@ -42,8 +42,8 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	}
 }
 
-// A Redisson client has had one cell in a window, and its release calls. The windows of the other
-// cells end unsaid.
+// A Redisson client has had one cell in a window, and its release calls the waiter. The windows of
+// the other cells end without a message.
 func TestACalledWaiterLooksWhenTheOtherKeysExpire(t *testing.T) {
 	const window = 20 * ms
 	for name, tree := range map[string]Tree{"3 of 3": Majority(3, 3), "a MultiLock": Every([]Tree{Majority(2, 2), Majority(1, 1)})} {
@@ -107,8 +107,9 @@ func TestAWaiterThatIsNextRefreshesSooner(t *testing.T) {
 	asks(Tick, 2*refresh, refresh)
 }
 
-// A MultiLock far back in one queue is the first in another, of a free member. It refreshes rarely
-// until others call it there. Otherwise N of them with a member of their own ask N times as often.
+// A MultiLock is far back in one queue, and first in the queue of a free member. It refreshes
+// rarely until others call it there. Otherwise N such MultiLocks, each with a member of its own,
+// would ask N times as often.
 func TestAFreeMemberNeedsNoRefreshUntilItCalls(t *testing.T) {
 	const far = 4
 	c := config(Every([]Tree{Majority(1, 1), Majority(1, 1)}))

@@ -32,7 +32,7 @@ type call struct {
 	place   *place        // in the local queue; nil for TryLock and Attach
 	decided chan struct{} // closed when outcome is set
 	waits   chan struct{} // tells run's goroutine to listen; capacity 1; nil without place
-	holds   bool          // set by Client.hold; guarded by Client.mu, as links
+	holds   bool          // set by Client.hold; guarded by Client.mu, like links
 	links   *link         // the hold in Client.holders
 	link    link          // the last of links
 

@@ -120,7 +120,7 @@ type Client struct {
 	// The locks with a caller that has given up since the last grant.
 	paces   paces
 	holders index                    // holds
-	waiters index                    // calls of Lock with an owner of WithOwner, until they return
+	waiters index                    // calls of Lock with WithOwner, until they return
 	queues  map[string][]*localQueue // local queues, by the names of their lock
 	clock   *time.Timer              // compares the clocks while held > 0
 	seen    core.Time                // the clocks at the last comparison

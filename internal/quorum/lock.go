@@ -45,7 +45,7 @@ func (c Cell) at(d Cell) bool { return c.Node == d.Node && c.Name == d.Name }
 type Lock struct {
 	client   *Client
 	name     string
-	names    string // of its locks, joined; equal for equal cells and trees
+	names    string // of its locks, joined; the same for locks with equal cells and trees
 	tree     core.Tree
 	cells    []Cell
 	nodes    []Node       // of the cells, each once: the calls to one node go together

@@ -20,7 +20,7 @@ type redisson struct {
 	mu sync.Mutex
 	engine.Redisson[Cell, *listening]
 	timer *time.Timer // calls forgetRedisson; nil while no peers are known
-	told  bool        // tellWaiters will run
+	told  bool        // tellWaiters is scheduled
 	over  bool        // the client is closed
 }
 
@@ -61,7 +61,7 @@ func (c *call) meetRedisson(cell int, r core.Reply) {
 	}
 }
 
-// tellWaiters makes the calls listen that began to wait before their peers were known.
+// tellWaiters makes calls listen to peers that became known after the calls began to wait.
 func (c *Client) tellWaiters() {
 	if c.Begin() != nil {
 		return

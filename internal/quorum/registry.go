@@ -152,16 +152,16 @@ func (c *Client) forget(w *call) {
 	c.checkIdle()
 }
 
-// spot is where a hold and a call of one owner meet: at the names of a lock, or at a name that the
-// hold shares and the call wants alone.
+// spot is the key by which a hold and a call of one owner find each other: the names of a lock, or
+// a name that the hold shares and the call wants alone.
 type spot struct {
 	owner  quorumlock.Owner // "" for the holds of all owners
 	names  string
-	shared bool // names is a single one, which the hold shares
+	shared bool // names is a single name, which the hold shares
 }
 
-// spots returns the spots of an owner's holds of l, or of its calls for l. So equal locks share a
-// spot, and other locks meet only at a shared name.
+// spots returns the spots of an owner's holds of l if holds is set, and otherwise those of its
+// calls for l. Equal locks have a spot in common. Other locks have one only for a shared name.
 func (l *Lock) spots(o quorumlock.Owner, holds bool) iter.Seq[spot] {
 	return func(yield func(spot) bool) {
 		more, last := yield(spot{owner: o, names: l.names}), ""
@@ -183,7 +183,7 @@ type link struct {
 	next         *link         // of the same call, at its next spot
 }
 
-// index has the latest link at each spot; guarded by Client.mu, as its links.
+// index has the latest link at each spot; guarded by Client.mu, like its links.
 type index map[spot]*link
 
 func (x index) add(k *link) *link {
@@ -223,13 +223,13 @@ func (c *Client) addHold(w *call, spots iter.Seq[spot]) {
 		for k := c.waiters[at]; k != nil; k = k.older {
 			select {
 			case k.entered <- struct{}{}:
-			default: // it is woken already
+			default: // already woken
 			}
 		}
 	}
 }
 
-// share records that other owners may share a hold, every cell of which was exclusive.
+// share records that other owners may share a hold whose cells were all exclusive.
 func (c *Client) share(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,8 +238,8 @@ func (c *Client) share(w *call) {
 	}
 }
 
-// awaitOwner begins a wait for l, and stop ends it. entered receives a value when enters may become
-// true. It is nil if l has no owner.
+// awaitOwner begins a wait for l, and stop ends it. entered receives a value when the result of
+// enters may have become true. entered is nil if l has no owner.
 func (c *Client) awaitOwner(l *Lock) (entered <-chan struct{}, stop func()) {
 	if l.set.Owner == "" {
 		return nil, func() {}
@@ -288,7 +288,7 @@ func (c *Client) sharer(o quorumlock.Owner, l *Lock) *call {
 	return c.holdOf(o, l, func(w *call) bool { return w.shares(l) })
 }
 
-// holdOf returns a hold of an owner for which is returns true, or nil. is returns true only for
+// holdOf returns a hold of an owner for which is returns true, or nil. is may return true only for
 // holds that include l, or share a cell that l would hold alone.
 func (c *Client) holdOf(o quorumlock.Owner, l *Lock, is func(*call) bool) *call {
 	n, own := c.numberOf(o)

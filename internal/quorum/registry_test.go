@@ -26,8 +26,9 @@ func holdOf(t *testing.T, c *Client, l *Lock) *call {
 	return held
 }
 
-// Two owners wait for many locks of each kind, some with a common member. One acquires them all.
-// Each hold wakes the calls for its lock only. A call looks at one hold, however many there are.
+// Two owners wait for many locks of each kind, some with a common member. One owner acquires all
+// its locks. Each hold wakes only the calls for its lock. A call looks at one hold, however many
+// there are.
 func TestAHoldOfAnOwnerWakesOnlyTheCallsForItsLock(t *testing.T) {
 	c := NewClient("test")
 	defer c.Close()
@@ -46,7 +47,7 @@ func TestAHoldOfAnOwnerWakesOnlyTheCallsForItsLock(t *testing.T) {
 		}
 		return l
 	}
-	kinds := map[string][]Cell{ // the last one gets a name
+	kinds := map[string][]Cell{ // the last cell gets a name below
 		"mutex":         {{}},
 		"reader":        {{Shared: true}},
 		"slot":          {{Permits: 2}},
@@ -107,7 +108,7 @@ func TestAHoldOfAnOwnerWakesOnlyTheCallsForItsLock(t *testing.T) {
 	}
 }
 
-// A call that wants a cell alone is woken when its owner shares the cell, from the begin or later.
+// A call that wants a cell alone is woken when its owner shares the cell, from the start or later.
 func TestAnOwnerThatSharesACellWakesThoseWhoWantItAlone(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		c := NewClient("test")
@@ -125,10 +126,10 @@ func TestAnOwnerThatSharesACellWakesThoseWhoWantItAlone(t *testing.T) {
 		select {
 		case <-wake:
 		default:
-			t.Errorf("shared from the begin: %v: the call is not woken", shared)
+			t.Errorf("shared from the start: %v: the call is not woken", shared)
 		}
 		if c.sharer("me", both) != held || !c.enters(both) {
-			t.Errorf("shared from the begin: %v: the hold is not found", shared)
+			t.Errorf("shared from the start: %v: the hold is not found", shared)
 		}
 		c.forget(held)
 		stop()

@@ -81,13 +81,13 @@ func (s *single) enter(l line, over chan struct{}) (before <-chan struct{}) {
 	return latest
 }
 
-// patience is the part of its time that an attempt waits for the one before it, at most: a
-// sixteenth. If the node is slow, the order of the queue matters less than the time: after the wait,
-// a round trip may take almost all of the node timeout.
+// patience bounds the wait of an attempt for the one before it: at most a sixteenth of its time. If
+// the node is slow, the order of the queue matters less than the time: after the wait, a round trip
+// may take almost all of the node timeout.
 const patience = 16
 
-// patienceOf returns how long an attempt with this deadline waits for the one before it, at most. A
-// caller whose ctx ends earlier has less time.
+// patienceOf returns the longest wait of an attempt with this deadline for the one before it. If
+// ctx ends earlier, the caller has less time.
 func patienceOf(ctx context.Context, deadline time.Time) time.Duration {
 	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
 		deadline = end

@@ -32,8 +32,8 @@ func TestAnAttemptWaitsForTheOneBeforeIt(t *testing.T) {
 	}
 }
 
-// The time of an attempt ends with the caller's ctx. Callers with little time do not spend a round
-// trip of it in the line.
+// The time of an attempt ends with the caller's ctx. Callers with little time do not lose a round
+// trip in the line.
 func TestAnAttemptWaitsForAPartOfItsCallersTime(t *testing.T) {
 	for name, tt := range map[string]struct {
 		callers, want time.Duration

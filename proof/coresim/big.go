@@ -8,8 +8,8 @@ import (
 )
 
 // big makes one seed of 500 big: with many slots, many callers of MultiLocks, or many ids of a
-// latch. Its own generator keeps the other seeds unchanged. Plans of mutexes alone stay small,
-// because the cost of the first of them is known: see firstCost.
+// latch. Its own generator keeps the other seeds unchanged. Plans with mutexes alone stay small,
+// because firstCost is the cost of the first of them.
 func (p *Plan) big() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xb16))}
 	if p.isPlain() || p.Guard || p.Twins || len(p.Peers) > 0 || !g.chance(1./220) {
@@ -20,20 +20,20 @@ func (p *Plan) big() {
 	pick(g, p.manySlots, p.manyMultiLocks, p.manyIDs, p.manyIDs)(g)
 }
 
-// few returns a number from the least to the most, more often a small one.
+// few returns a random number from least to most. Small numbers are more frequent.
 func (g generator) few(least, most int) int {
 	x := math.Pow(g.Float64(), 5)
 	return least + int(x*float64(most-least+1))
 }
 
-// manySlots has about as many callers as a semaphore has slots.
+// manySlots plans about as many callers as the semaphore has slots.
 func (p *Plan) manySlots(g generator) {
 	p.Permits = g.few(20, 100)
 	p.callers(g, max(2, p.Permits-3+g.IntN(7)), Step{Names: 3})
 }
 
-// manyMultiLocks has many callers of a MultiLock with a reader, and some of one of its members. The
-// callers are in many processes, and some of them give up soon.
+// manyMultiLocks plans many callers of a MultiLock with a reader, and a few of one of its members.
+// The callers are in many processes. Some of them give up soon.
 func (p *Plan) manyMultiLocks(g generator) {
 	for range 3 + g.IntN(8) {
 		p.Processes = append(p.Processes, g.process(p))
@@ -53,7 +53,7 @@ func (p *Plan) manyMultiLocks(g generator) {
 	}
 }
 
-// callers adds callers that all come at about the same time, and hold the lock for a moment.
+// callers adds n callers that come at about the same time, and hold the lock for a moment.
 func (p *Plan) callers(g generator, n int, of Step) {
 	all, hold := g.between(p.Latency, 20*p.Latency), g.between(1, 4*p.Latency)
 	for range n {
@@ -66,7 +66,7 @@ func (p *Plan) callers(g generator, n int, of Step) {
 	}
 }
 
-// manyIDs has a latch to which many ids are added at once.
+// manyIDs plans a latch to which many ids are added at about the same time.
 func (p *Plan) manyIDs(g generator) {
 	l := &p.Latch
 	l.N = g.few(50, 300)

@@ -86,9 +86,9 @@ const (
 	// requests. The keys of dead processes and of UnlockAfter expire first.
 	acquires = "somebody acquires"
 
-	// While nothing fails, a patient caller waits for a lock or a MultiLock with no other holder,
-	// and nobody before it waits for a holder, it or a caller that contends with it is granted its
-	// lock. That takes 20 ms and 40 messages at most, and a refresh more after a kept lock.
+	// Nothing fails, a patient caller waits for a lock or a MultiLock with no other holder, and no
+	// caller before it waits for a holder. Then this caller, or one that contends with it, is
+	// granted its lock within 20 ms and 40 messages. After a kept lock, that takes a refresh more.
 	goesOn = "somebody is granted in so many round trips"
 
 	// A lock that a confirmed Unlock leaves for a while is granted to nobody else in that time.

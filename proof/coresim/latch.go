@@ -404,7 +404,7 @@ func (t *tier) having() []int {
 			}
 		}
 		for i := 0; i < len(ids.Members) && !open; i++ {
-			if m := &ids.Members[i]; m.Name != "" { // of the digest
+			if m := &ids.Members[i]; m.Name != "" { // "" has the digest
 				id, _ := utf8.DecodeRuneInString(m.Name)
 				count[id-firstID]++
 			}
@@ -437,7 +437,7 @@ func (t *tier) openLatch() {
 	var added []*latchCall
 	for id := range t.plan.Latch.IDs {
 		c := begin(adds, id)
-		if added = append(added, c); !t.plan.Big { // else all at once
+		if added = append(added, c); !t.plan.Big { // a big plan adds all at once
 			end(c)
 		}
 	}

@@ -444,7 +444,7 @@ func (t *tier) noticed(name int) {
 
 // fair checks the shares of a contest. It lasts for two seconds, too short for an exact third, so a
 // fifth of the grants is enough; and one grant, if the lock needs each of several nodes. Peers
-// without messages are exempt: by chance, no release is a probe for so long.
+// without messages are exempt: by chance, no release in this time may be a probe.
 func (t *tier) fair() {
 	if !t.plan.Contest || len(t.violations) > 0 || t.isSilent() {
 		return

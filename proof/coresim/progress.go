@@ -19,12 +19,12 @@ func (l *lock) all() (s nameSet) {
 	return s
 }
 
-// progress checks that callers do not keep a lock from each other. A group has all callers in a
-// call that want a name in common, directly or by way of others. While nobody blocks the first of a
-// group, a caller of the group is granted its lock within 40 messages and the pauses of a split
-// vote: nothing is lost, so nobody waits for its refresh. The audits sample that. Holds that are
-// lost count until their Unlock, which ends the keys at the nodes. Plans with peers without messages
-// are exempt: callers only poll for them.
+// progress checks that callers do not keep a lock from each other. A group is the set of callers in
+// a call that want a name in common, directly or through other callers. While nobody blocks the
+// first caller of a group, one of the group is granted its lock within 40 messages and the pauses
+// of a split vote: no message is lost, so no caller waits for its refresh. The audits sample that.
+// Lost holds count until their Unlock, which deletes the keys at the nodes. Plans with peers
+// without messages are exempt: callers only poll for these peers.
 func (t *tier) progress() {
 	w, now := &t.watch, t.world.Now()
 	all := nameSet(1)<<len(names) - 1
@@ -39,7 +39,7 @@ func (t *tier) progress() {
 	if len(t.peers) > 0 { // a window, see noticed
 		soon += 20*time.Millisecond + time.Duration(10*len(w.calls))*time.Millisecond
 	}
-	if w.keeps { // nobody announces the end of what is kept
+	if w.keeps { // nobody announces the end of a kept lock
 		soon += refresh
 	}
 	taken, alone := t.taken()
@@ -74,7 +74,8 @@ func (p *Plan) keeps() bool {
 	})
 }
 
-// moved notes a grant of the names, the end of a hold, or that somebody waits for a holder.
+// moved notes progress with the names: a grant, the end of a hold, or a caller that waits for a
+// holder.
 func (w *watch) moved(s nameSet) {
 	for name := range names {
 		if s.has(name) {
@@ -83,7 +84,7 @@ func (w *watch) moved(s nameSet) {
 	}
 }
 
-// moves returns how often a peer has got a member, or given one back.
+// moves returns how often peers have taken or released a member.
 func (t *tier) moves() (n int) {
 	for _, p := range t.peers {
 		n += p.moves + p.backs
@@ -91,9 +92,9 @@ func (t *tier) moves() (n int) {
 	return n
 }
 
-// taken returns the names that somebody has, and those that somebody has alone. A semaphore counts
-// as taken, alone too, while all slots are. A peer counts as a holder from its first member on: it
-// takes one after another, and gives them back after its own waits.
+// taken returns the names that somebody has, and those that somebody has alone. The semaphore is in
+// both while all its slots are taken. A peer counts as the holder of all its members from the first
+// on: it takes one after another, and releases them after its own waits.
 func (t *tier) taken() (taken, alone nameSet) {
 	for _, h := range t.watch.holds {
 		for _, name := range h.call.lock.names {
@@ -121,7 +122,8 @@ func (t *tier) taken() (taken, alone nameSet) {
 	return taken, alone
 }
 
-// group returns the names that callers of these names want, and the callers of those, and so on.
+// group returns these names and all that are connected with them: the names that a caller of one of
+// them wants, the names that a caller of one of those wants, and so on.
 func (t *tier) group(s nameSet) nameSet {
 	for was := nameSet(0); was != s; {
 		was = s
@@ -134,10 +136,10 @@ func (t *tier) group(s nameSet) nameSet {
 	return s
 }
 
-// mayGoOn returns a patient caller of a group for whom all is free, and who is before all callers
-// that wait for a holder; nil if there is none. A caller that a local queue has not admitted, or
-// with an unsure ticket, may be anywhere in the queues. Callers that do not wait for ever are
-// exempt: they may pause, or have given up.
+// mayGoOn returns a patient caller of a group that nobody blocks and that is before all callers
+// that wait for a holder; nil if there is none. A caller that its local queue has not admitted, or
+// that has an unsure ticket, may be anywhere in the queues. Callers with a limited wait are exempt:
+// they may pause, or have given up.
 func (t *tier) mayGoOn(group, taken, alone nameSet) (first *worker) {
 	blocked, lowest, least := false, int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, k := range t.watch.calls {
@@ -170,7 +172,7 @@ func (k *worker) isPatient() bool {
 	return !s.Try && s.Limit == 0 && s.Cancel == 0 && s.Told == 0
 }
 
-// isBlocked reports whether somebody has a name of the worker's lock.
+// isBlocked reports whether a holder keeps the worker from a name of its lock.
 func (k *worker) isBlocked(taken, alone nameSet) bool {
 	for _, name := range k.lock.names {
 		if alone.has(name) || taken.has(name) && !k.lock.shares(name) {

@@ -17,7 +17,7 @@ type redisson struct {
 	engine.Redisson[site, *listening]
 	met   map[*lock]time.Duration
 	timer bool // is set
-	told  bool // tellWaiters will run
+	told  bool // tellWaiters is scheduled
 }
 
 // site is a lock's name at a node.
@@ -82,7 +82,7 @@ func (c *call) meet(k *core.Call, r *core.Reply) {
 	}
 }
 
-// tellWaiters makes the calls listen that began to wait before their peers were known.
+// tellWaiters makes calls listen to peers that became known after the calls began to wait.
 func (p *process) tellWaiters() {
 	p.redisson.told = false
 	for _, c := range p.live {

@@ -163,7 +163,7 @@ type granted struct {
 
 type token struct {
 	token  uint64
-	began  time.Duration // the first attempt of its call
+	began  time.Duration // of the first attempt of its call
 	at     time.Duration // the grant
 	shares bool
 }

@@ -310,7 +310,8 @@ func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	})
 }
 
-// A waiter that meets a Java client in a late answer, when it already waits, listens from then on.
+// A waiter whose wait has begun may learn of a Java client from a late answer. It listens from then
+// on.
 func TestAWaiterThatMeetsRedissonLateListens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -28,7 +28,8 @@ func (s *lua) costs(c wire.Call) (n int) {
 	return n
 }
 
-// crowd is a lock with n shares and n waiters, at a moment when a call samples the shares.
+// crowd creates a lock with these numbers of shares and waiters, at a moment when a call reads only
+// some shares.
 func (s *lua) crowd(t *testing.T, shares, waiters int, several bool) {
 	t.Helper()
 	at := epoch - epoch%1_000_000
@@ -64,8 +65,8 @@ func (s *lua) crowd(t *testing.T, shares, waiters int, several bool) {
 	s.put(wire.EntriesKey("x"), entries)
 }
 
-// What a script looks at does not grow with the number of those who share the lock, nor with the
-// number of those who wait for it. The first call may look at all, once.
+// The number of keys and fields that a script looks at does not grow with the number of sharers or
+// of waiters. The first call may look at all of them, once.
 func TestACallLooksAtFewOfMany(t *testing.T) {
 	s := newLua(t)
 	entry := func(waiter quorumlock.Owner, attempt int) wire.Entry {
@@ -89,15 +90,15 @@ func TestACallLooksAtFewOfMany(t *testing.T) {
 			s.crowd(t, n, 0, false)
 			return s.costs(wire.Acquire("x", "a:1.1.2", time.Minute, 1, 1))
 		},
-		"a reader who has waited for long behind a writer, among readers": func(n int) int {
+		"a reader among readers, after a long wait behind a writer": func(n int) int {
 			s.crowd(t, 2000, 1, false)
 			return s.costs(read("b:1", n))
 		},
-		"a reader who has waited for long and leaves": func(n int) int {
+		"a reader that leaves after a long wait": func(n int) int {
 			s.crowd(t, 5000, 2, false)
 			return s.costs(wire.Leave("x", "w:1", true).Through(n, 2))
 		},
-		"a reader leaves that several MultiLocks wait for": func(n int) int {
+		"a reader that leaves while several MultiLocks wait": func(n int) int {
 			s.crowd(t, 3, n, true)
 			s.run(wire.Release("x", "r:0.2", 1))
 			return s.costs(wire.Release("x", "r:1.2", 1).Lends())

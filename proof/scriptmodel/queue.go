@@ -527,7 +527,7 @@ func (n *Node) sharers(me string, now float64, visit func(queued) (left bool)) (
 	}
 }
 
-// nobodyServed deletes the field 'served'. A key that is no hash stays.
+// nobodyServed deletes the field 'served'. A key of another type stays as it is.
 func (n *Node) nobodyServed() {
 	if n.entries.kind == hash {
 		n.entries.hdel("served")

@@ -68,7 +68,8 @@ const (
 	lastWindow  = 20 * time.Millisecond
 	restFactor  = 4
 
-	// TellAfter is the time from a first observation to the subscription of calls that wait already.
+	// TellAfter is the time from the first observation of a peer to the subscription of the calls
+	// that wait already.
 	TellAfter = 20 * time.Millisecond
 
 	// sameObservation is the time after a record at all cells of a lock during which further
@@ -200,7 +201,7 @@ func (p *Peers[D]) Freed(now time.Duration, waiter any, begun bool, draw func(n 
 	if begun || draw(1<<p.useless) > 0 {
 		return false, false
 	}
-	if now-p.opened < p.window { // nothing is handed over in a window; who asks learns its end
+	if now-p.opened < p.window { // nothing is handed over in a window; an attempt learns its end
 		return true, true
 	}
 	if !p.counts && draw(2) == 0 {

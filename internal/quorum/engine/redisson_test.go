@@ -126,7 +126,7 @@ func TestAWaiterTriesTheFirstCellOfRedisson(t *testing.T) {
 	}
 	b.open(now, 2*ms)
 	if alone, asks := b.Freed(now+ms, me, false, draws(0)); !alone || !asks {
-		t.Error("a node is to hand over in a window")
+		t.Error("in a window, the waiter does not ask all cells")
 	}
 	b.Freed(now+ms, new(int), true, draws())
 	for n := range mostUseless + 2 {

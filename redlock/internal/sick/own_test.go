@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// ownNodes returns nodes of the servers that use clients of the user's own, with so many connections
-// that no call waits for one: see [locktest.RoomyPaths].
+// ownNodes returns a node for each server, over a client of the user's own. Each client has so many
+// connections that no call waits for one: see [locktest.RoomyPaths].
 func ownNodes(t *testing.T, servers []*embedded.Server) []*node.Node {
 	var nodes []*node.Node
 	for i, s := range servers {
@@ -66,14 +66,14 @@ func TestAttemptsDoNotPileUpAtASlowNode(t *testing.T) {
 }
 
 // The attempts of clients that share nodes do not wait for each other, nor do those of MultiLocks
-// that share a member: one after the other, many of them would not come to their nodes in time.
+// that share a member. One after the other, many of them would reach their nodes too late.
 func TestAttemptsOfDifferentLocalQueuesDoNotWaitForEachOther(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const trip, connecting = 20 * time.Millisecond, 3
 		servers, _ := locktest.Nodes(t, 3)
 		nodes := ownNodes(t, servers)
 		observer := locktest.Observer(func(e quorumlock.Event) {
-			if e.Kind == quorumlock.NodeAsked && (e.Err != nil || e.Took > (connecting+2)*trip) { // twice: the script may be unknown
+			if e.Kind == quorumlock.NodeAsked && (e.Err != nil || e.Took > (connecting+2)*trip) { // 2: the script may be unknown
 				t.Errorf("%s took %v: %v", e.Node, e.Took, e.Err)
 			}
 		})
