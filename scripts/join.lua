@@ -13,8 +13,8 @@ end
 
 -- join queues a waiter, or refreshes its entry. It returns whether the waiter was queued before. An
 -- unsure ticket that is more than a second from this node's clock is replaced by the clock. An
--- unsure ticket does not move a waiter that is queued. held tells whether one owner has the lock
--- for itself: then nobody is served.
+-- unsure ticket does not move a waiter that is queued. held tells that 'served' need not change: the
+-- lock is not shared (see sharers.lua), or is a semaphore.
 local function join(waiter, entry, now, held)
   local ticket, ms, callers, successor = string.match(entry, '^(%S+) (%S+) (%S+) (.*)$')
   ms = tonumber(ms)

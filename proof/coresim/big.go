@@ -86,9 +86,9 @@ func (p *Plan) manyIDs(g generator) {
 	}
 }
 
-// isOrdered is isLinearizable for many ids: it takes linear time, but finds fewer violations. Each
-// call has the ids that were added before it, and none that were added after it; a later call has
-// no fewer than an earlier one.
+// isOrdered is isLinearizable for many ids. It takes no exponential time, but finds fewer
+// violations. Each call has at least as many ids as were added before it, and at most as many as
+// were being added by its end. A later call has no fewer than an earlier one.
 func (h *history) isOrdered() bool {
 	for _, c := range h.calls {
 		if c.What == adds || !c.over || c.err != nil {

@@ -194,14 +194,14 @@ func LooksAfter(position int) time.Duration {
 
 // Freed records the release of the cell by a peer, for a waiter that needs each of several cells.
 // begun: the waiter has a cell already. alone: the waiter should get this cell before the others.
-// asks: it should ask for all cells instead, because a node without a token counter hands nothing
-// over; the first grant creates the counter. draw returns a random number below n.
+// asks: it should ask for all cells instead, because the node hands nothing over: in a window, or
+// without a token counter, which the first grant creates. draw returns a random number below n.
 func (p *Peers[D]) Freed(now time.Duration, waiter any, begun bool, draw func(n int) int) (alone, asks bool) {
 	p.freed = now
 	if begun || draw(1<<p.useless) > 0 {
 		return false, false
 	}
-	if now-p.opened < p.window { // nothing is handed over in a window; an attempt learns its end
+	if now-p.opened < p.window { // an attempt learns its end
 		return true, true
 	}
 	if !p.counts && draw(2) == 0 {
