@@ -65,7 +65,8 @@
 //     becomes free by expiry is passed on within two seconds, however many dead waiters are queued.
 //  10. Of contenders that call TryLock for a free lock at the same time, one acquires it.
 //  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option.
-//     While both wait, each side gets at least about a third of the grants. See docs/redisson.md.
+//     While both wait, each side gets at least about a third of the grants, but less of a lock that
+//     needs each of several nodes or members. See docs/redisson.md.
 //
 // # Limits
 //

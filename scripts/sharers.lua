@@ -24,7 +24,8 @@ end
 -- the queue. Without a visit, sharers looks only before me. It drops the dead, except me.
 --
 -- The field 'served' of KEYS[3] is a ticket: all waiters with lower tickets want shares, and know
--- that they may have them now. Behind the first FEW waiters, sharers skips those with lower
+-- that they may have them now, but for those who only try, and for those who joined the queue while
+-- a client of Redisson's had the lock. Behind the first FEW waiters, sharers skips those with lower
 -- tickets. If it visits more than FEW others, it sets the field to the ticket of the last of them
 -- that stays queued. See forget in join.lua.
 local function sharers(me, now, visit)

@@ -68,6 +68,7 @@ type Cell struct {
 	Duplicate   bool          // has no vote on the attempt: on another cell's server, or Foreign
 	NotALock    bool          // its key is not a lock
 	Called      bool          // called the waiter since the attempt began
+	summoned    bool          // the same, also if it has most likely been taken since
 	HandedToken uint64        // the token of the successor's hold there; 0 if it has none
 	former      int32         // an earlier attempt; its successor has the lock there; 0: none known
 	Token       uint64        // of the owner's hold; valid if State is Granted
@@ -219,18 +220,14 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 	case Replied:
 		m.replied(now, e.Call, e.Reply)
 	case Turn:
-		if m.Cells[e.Cell].State == Free {
-			m.next(now)
-		}
-		m.Cells[e.Cell].Called = true
+		m.summon(now, &m.Cells[e.Cell])
 		if m.takenInOrder {
 			m.handoffDeadline = 0 // another cell may follow
 		}
 		m.expectExpiry(now, true)
 		m.review(now)
 	case TurnForSlot:
-		c := &m.Cells[e.Cell]
-		c.Called = true
+		m.summon(now, &m.Cells[e.Cell])
 		m.name(int(e.Cell), e.Slot)
 		m.review(now)
 	case Taken:

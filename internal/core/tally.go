@@ -28,13 +28,14 @@ const (
 	isTaken                   // refused, and hasVoted
 	mayBeTaken                // the same, or has not answered
 	isGone                    // had no key at the release or the renewal
-	hasHanded                 // handed over; from here to isForeign: for some, not for holds
+	hasHanded                 // handed over; from here to isSummoned: for some, not for holds
 	hasCalled                 // called the queued waiter
 	isContended               // refused, handed over, or has another slot than most
 	isElsewhere               // granted another slot than most, or refused with another one free
 	hasRefused                // refused the attempt
 	keepsOut                  // refused the attempt, with no other slot free
 	isForeign                 // a copy of the call has the lock there
+	isSummoned                // called the waiter, whatever has become of the cell
 	mayAttach                 // may pass the hold to an Attach, now or later
 	mayBeTheirs               // did not refuse, or is marked
 	isMarked                  // in the set of a question: see mark
@@ -195,6 +196,7 @@ func (m *Machine) factsOf(i int) facts {
 		with(hasRefused, c.Refused).
 		with(keepsOut, c.Refused && !c.Refusal.Elsewhere).
 		with(isForeign, c.State == Foreign).
+		with(isSummoned, c.summoned).
 		with(mayAttach, !c.gone).
 		with(mayBeTheirs, !c.Refused)
 }

@@ -226,10 +226,21 @@ func isOpen(c *Cell) bool {
 	return c.HandedToken > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
 }
 
-// next notes that the waiter may soon be the first in a queue, or that others wait behind it at a
-// free cell, where they would take it for dead. The waiter then refreshes as often as the first.
+// next notes that the waiter may soon be the first in a queue. It refreshes as often as the first.
 func (m *Machine) next(now Time) {
 	m.refreshOften = true
+	m.refreshSoon(now)
+}
+
+// summon notes a call of a cell. The waiter counts as dead there if it does not come soon, though
+// it may wait for others.
+func (m *Machine) summon(now Time, c *Cell) {
+	c.Called, c.summoned = true, true
+	m.refreshSoon(now)
+}
+
+// refreshSoon makes a wait no longer than that of the first in a queue.
+func (m *Machine) refreshSoon(now Time) {
 	if m.phase == Waiting {
 		m.nextAttemptAt = min(m.nextAttemptAt, max(now.Mono, m.waitingSince+refresh))
 	}
@@ -245,7 +256,7 @@ func (m *Machine) refreshAfter() time.Duration {
 			m.lastPosition = max(m.lastPosition, m.Cells[i].Position)
 		}
 	}
-	if m.lastPosition <= nearPositions || m.refreshOften {
+	if m.lastPosition <= nearPositions || m.refreshOften || m.tallies().some(isSummoned) {
 		return refresh
 	}
 	return min(refresh*time.Duration(m.lastPosition)/nearPositions, maxRefresh)

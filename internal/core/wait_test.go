@@ -107,27 +107,47 @@ func TestAWaiterThatIsNextRefreshesSooner(t *testing.T) {
 	asks(Tick, 2*refresh, refresh)
 }
 
-// A MultiLock is far back in one queue, and first in the queue of a free member. It refreshes
-// rarely until others call it there. Otherwise N such MultiLocks, each with a member of its own,
-// would ask N times as often.
+// A MultiLock far back in one queue is the first in another, of a free member. It refreshes rarely
+// until that member calls it, in whatever state the cell is. Otherwise N of them with a member of
+// their own ask N times as often. The node takes it for dead a second after the call.
 func TestAFreeMemberNeedsNoRefreshUntilItCalls(t *testing.T) {
 	const far = 4
-	c := config(Every([]Tree{Majority(1, 1), Majority(1, 1)}))
-	c.TTL = time.Minute
-	m := New(c, millisecond, 1)
-	m.Step(at(0), Event{Kind: Start})
-	m.Step(at(0), answer(Acquire, 0, Reply{Holder: "other:1", TTL: time.Minute, Position: far * nearPositions}))
-	m.Step(at(0), answer(Acquire, 1, Reply{OK: true, Token: 1}))
-	m.Step(at(0), answer(Yield, 1, Reply{OK: true, First: true}))
-	m.Step(at(refresh), Event{Kind: Tick})
-	m.Step(at(refresh), reply(Acquire, 0, 2, Reply{Holder: "other:1", TTL: time.Minute, Position: far * nearPositions}))
-	m.Step(at(refresh), reply(Acquire, 1, 2, Reply{OK: true, Token: 1}))
-	m.Step(at(refresh), reply(Yield, 1, 2, Reply{OK: true, First: true}))
-	waits(t, m, (1+far)*refresh)
-	m.Step(at(refresh+ms), Event{Kind: Turn, Cell: 1})
-	waits(t, m, 2*refresh)
-	if want := time.Duration(entryLife * float64(refresh)); m.Life() != want {
-		t.Errorf("its entries live for %v, want %v", m.Life(), want)
+	for name, tt := range map[string]struct {
+		early, late []Event // before and after the reply to the yield
+		slots       bool
+		due         time.Duration
+	}{
+		"not called":               {due: (1 + far) * refresh},
+		"called":                   {late: []Event{{Kind: Turn, Cell: 1}}, due: 2 * refresh},
+		"called before the reply":  {early: []Event{{Kind: Turn, Cell: 1}}, due: 2 * refresh},
+		"called for a slot":        {late: []Event{{Kind: TurnForSlot, Cell: 1, Slot: 2}}, slots: true, due: 2 * refresh},
+		"taken by another, called": {late: []Event{{Kind: Taken, Cell: 1}, {Kind: Turn, Cell: 1}}, due: 2 * refresh},
+		"called, taken by another": {late: []Event{{Kind: Turn, Cell: 1}, {Kind: Taken, Cell: 1}}, due: 2 * refresh},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := config(Every([]Tree{Majority(1, 1), Majority(1, 1)}))
+			c.TTL = time.Minute
+			if tt.slots {
+				c.Slots = []Slots{{1, 1, 3}}
+			}
+			m := begin(c)
+			step := func(now time.Duration, all ...Event) {
+				for _, e := range all {
+					m.Step(at(now), e)
+				}
+			}
+			asks := func(now time.Duration, attempt int32, between ...Event) {
+				step(now, reply(Acquire, 0, attempt, Reply{Holder: "other:1", TTL: time.Minute, Position: far * nearPositions}))
+				step(now, reply(Acquire, 1, attempt, Reply{OK: true, Token: 1}))
+				step(now, between...)
+				step(now, reply(Yield, 1, attempt, Reply{OK: true, First: true}))
+			}
+			asks(0, 1) // the first attempt has no position
+			step(refresh, Event{Kind: Tick})
+			asks(refresh, 2, tt.early...)
+			step(refresh, tt.late...)
+			waits(t, m, tt.due)
+		})
 	}
 }
 
