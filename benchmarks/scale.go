@@ -272,14 +272,20 @@ func (m *grown) waiters(ctx context.Context) error {
 	return errors.Join(err, <-freed)
 }
 
-// inspected inspects a name that has n readers.
-func (m *grown) inspected(ctx context.Context) error {
-	name := m.name(0)
+// share takes n shares of a name.
+func (m *grown) share(ctx context.Context, name string) ([]*quorumlock.Lease, error) {
 	leases := make([]*quorumlock.Lease, m.n)
 	err := m.together(func(i int) (err error) {
 		leases[i], err = m.locks.RWMutex(name, patient...).RLock(ctx)
 		return err
 	})
+	return leases, err
+}
+
+// inspected inspects a name that has n readers.
+func (m *grown) inspected(ctx context.Context) error {
+	name := m.name(0)
+	leases, err := m.share(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -371,11 +377,7 @@ func (m *grown) ownedLeases(ctx context.Context) error {
 // of the n is the cost of one attempt beside n shares.
 func (m *grown) refusedWriters(ctx context.Context) error {
 	name := m.name(0)
-	leases := make([]*quorumlock.Lease, m.n)
-	err := m.together(func(i int) (err error) {
-		leases[i], err = m.locks.RWMutex(name, patient...).RLock(ctx)
-		return err
-	})
+	leases, err := m.share(ctx, name)
 	if err != nil {
 		return err
 	}
