@@ -143,6 +143,7 @@ type Machine struct {
 	handoffDeadline time.Duration // in Waiting: end of the wait for calls and handoffs; 0: none
 	handoffWait     time.Duration // the length of that wait; 0: not chosen yet
 	waitingSince    time.Duration // when Waiting began
+	readySince      time.Duration // the first of consecutive waits for free cells alone; 0: none
 	refresh         time.Duration // refreshAfter at the last attempt, as the nodes were told
 
 	token      uint64        // chosen by agree; valid from then on
@@ -227,6 +228,7 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.expectExpiry(now, true)
 		m.review(now)
 	case TurnForSlot:
+		m.readySince = 0
 		m.summon(now, &m.Cells[e.Cell])
 		m.name(int(e.Cell), e.Slot)
 		m.review(now)
@@ -303,6 +305,9 @@ func (m *Machine) tick(now Time) {
 		}
 	case Waiting:
 		if at := m.Wake(); now.Mono >= at {
+			if m.handoffDeadline == 0 {
+				m.readySince = 0
+			}
 			if now.Mono >= m.nextAttemptAt || m.tallies().holds(isWanted) {
 				m.wokenInVain = 0
 			} else if !m.takenInOrder {

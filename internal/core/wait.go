@@ -30,6 +30,13 @@ const (
 	grace    = 3 * time.Millisecond
 	maxGrace = 100 * time.Millisecond
 
+	// After readyFor of attempts on free cells alone, the waits grow: a readyShare-th of the time
+	// since then, up to a refresh. If holders lack different nodes, most nodes have a free slot, but
+	// a quorum has none in common. With a shorter readyFor, many callers of as many free slots
+	// would be slower. A handoff or a released slot ends the growth.
+	readyFor   = 2 * time.Second
+	readyShare = 4
+
 	// afterFailure is the average pause after an attempt without a quorum or with a late grant.
 	afterFailure = 100 * time.Millisecond
 
@@ -171,8 +178,11 @@ func (m *Machine) lookAround(now Time) {
 		}
 		m.handoffDeadline = now.Mono + m.handoffWait
 	// Free cells alone form a quorum. The attempt met leftovers of the one before, gone by then.
-	case ready:
-		m.handoffDeadline = now.Mono + grace
+	case ready && m.reason != TooLate:
+		if m.readySince == 0 {
+			m.readySince = now.Mono
+		}
+		m.handoffDeadline = now.Mono + min(max((now.Mono-m.readySince-readyFor)/readyShare, grace), refresh)
 	}
 }
 
@@ -313,6 +323,7 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 		return
 	}
 	c := &m.Cells[cell]
+	m.readySince = 0
 	if m.phase >= Holding {
 		switch {
 		case !m.successor:

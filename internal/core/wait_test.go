@@ -233,3 +233,19 @@ func TestACalledWaiterWaitsLongerForAClientThatTakesCellsInOrder(t *testing.T) {
 		t.Errorf("with cells taken in order it waits %v, want three round trips", wait)
 	}
 }
+
+// A waiter with a grant that came too late pauses, though all nodes are free for it.
+func TestAWaiterPausesAfterALateGrant(t *testing.T) {
+	m := start(2, 3)
+	late := config(Tree{}).TTL
+	for cell := range int32(3) {
+		m.Step(at(late), answer(Acquire, cell, grant))
+	}
+	control(t, m, Yielding)
+	for cell := range int32(3) {
+		m.Step(at(late), answer(Yield, cell, Reply{OK: true, First: true}))
+	}
+	if due := m.Wake() - at(late).Mono; m.Phase() != Waiting || due < afterFailure/2 {
+		t.Errorf("phase %s, the next attempt is due after %v", phases[m.Phase()], due)
+	}
+}

@@ -58,6 +58,9 @@ type call struct {
 	split      bool                      // an Attach failed because of another Attach
 	failures   int                       // consecutive attempts without a quorum or too late
 	hold       hold
+	// Cells with a scheduled look: see meetRedisson. An attempt follows the looks of a quorum, so
+	// with a look for each refusal there would be more and more attempts.
+	looks map[int]bool
 
 	// Window of the release for Redisson's clients: see leaveOpen.
 	window atomic.Int64

@@ -56,8 +56,16 @@ func (c *call) meetRedisson(cell int, r core.Reply) {
 		s.timer = time.AfterFunc(engine.PeerMemory, func() { client.forgetRedisson(false) })
 	}
 	s.mu.Unlock()
-	if silent && c.waits != nil && r.Position <= 1 {
-		client.lookAfter(c, key, engine.PollInterval/2+time.Duration(c.machine.Draw(int(engine.PollInterval))), nil)
+	if silent && c.waits != nil && r.Position <= 1 && !c.looks[cell] {
+		if c.looks == nil {
+			c.looks = make(map[int]bool)
+		}
+		c.looks[cell] = true
+		client.lookAfter(c, key, engine.PollInterval/2+time.Duration(c.machine.Draw(int(engine.PollInterval))), func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.looks, cell)
+		})
 	}
 }
 

@@ -39,6 +39,7 @@ type beside struct {
 	opens  bool  // its releases have a window
 	window int64 // in ms
 	tried  *engine.Peers[*listening]
+	looks  map[int32]bool // cells with a scheduled look
 }
 
 // windowOwner is the owner of the entry that keeps a window free. It is that of no call.
@@ -76,9 +77,17 @@ func (c *call) meet(k *core.Call, r *core.Reply) {
 		s.timer = true
 		p.after(engine.PeerMemory, func() { p.forgetPeers(false) })
 	}
-	if silent && c.place != nil && r.Position <= 1 {
+	if silent && c.place != nil && r.Position <= 1 && !c.looks[k.Cell] {
+		if c.looks == nil {
+			c.looks = make(map[int32]bool)
+		}
+		c.looks[k.Cell] = true
 		pause := engine.PollInterval/2 + time.Duration(c.machine.Draw(int(engine.PollInterval)))
-		p.after(pause, func() { c.step(core.Event{Kind: core.Turn, Cell: k.Cell}) })
+		cell := k.Cell
+		p.after(pause, func() {
+			delete(c.looks, cell)
+			c.step(core.Event{Kind: core.Turn, Cell: cell})
+		})
 	}
 }
 
