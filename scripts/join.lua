@@ -48,7 +48,10 @@ end
 -- callFirst is for a caller that finds the lock free and is not first in the queue. The first
 -- waiter may not know that, or may be dead, so it is called. If it was called before and has not
 -- come, all waiters queued before me are called at once. So the time of all dead ones ends
--- together, however many there are. It returns the number of ms after which I should ask again.
+-- together, however many there are. Each is called once for the same first one, or the living would
+-- call each other again and again: my ticket is stored with the deadline of the first, until that
+-- one comes or is dropped. All with lower tickets have been called, or have joined since. callFirst
+-- returns the number of ms after which I should ask again.
 local function callFirst(me, now)
   local two, stored = front(me, now)
   local left = deadline(stored[1]) - now
@@ -62,11 +65,17 @@ local function callFirst(me, now)
     return left -- a window's entry: nobody can come
   end
   local last = me and redis.call('zrank', KEYS[2], me) or 0
+  local mark = string.match(stored[1], ',(%d+)')
+  local called = mark and redis.call('zcount', KEYS[2], '-inf', '(' .. mark) or 0
+  if called < last then
+    local marked = string.format('%.0f,', now + left) .. redis.call('zscore', KEYS[2], me)
+    redis.call('hset', KEYS[3], two[1], (string.gsub(stored[1], '^%S+', marked)))
+  end
   for from = 0, last - 1, 100 do
     local some = redis.call('zrange', KEYS[2], from, math.min(from + 99, last - 1))
     local entries = redis.call('hmget', KEYS[3], unpack(some))
     for i = 1, #some do
-      if deadline(entries[i]) > now + CLAIM then
+      if from + i > called and deadline(entries[i]) > now + CLAIM then
         summon(some[i], entries[i], now)
       end
       left = math.max(left, math.min(deadline(entries[i]) - now, CLAIM))

@@ -23,6 +23,7 @@
 -- The stored entry is `<deadline> <callers>`, or `<deadline> <callers> <time of the refresh>
 -- <successor>`, with times in ms of the node's clock. An entry of 0 callers is no waiter, but a
 -- window's: it keeps a free lock from all waiters for a moment, see open.lua.
+-- `,<ticket>` follows the deadline of a first waiter that is overdue: see callFirst in join.lua.
 --
 -- The client hears on the channel quorumlock_wake:<client>:
 --   handoff <waiter> <attempt> <cell> <token> <proof> <lock>   the lock is the successor's
@@ -59,7 +60,7 @@ local function drop(waiter, alone)
 end
 
 local function deadline(stored)
-  return tonumber(string.match(stored or '', '^%S+') or 0)
+  return tonumber(string.match(stored or '', '^%d+') or 0)
 end
 
 -- isNobody tells whether an entry is a window's, which keeps out all waiters: see open.lua.

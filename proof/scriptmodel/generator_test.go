@@ -136,7 +136,8 @@ func (g *generator) borders() (at []int64) {
 		if len(words) < 2 {
 			continue
 		}
-		deadline, err := strconv.ParseInt(words[0], 10, 64)
+		ends, _, _ := strings.Cut(words[0], ",")
+		deadline, err := strconv.ParseInt(ends, 10, 64)
 		if err != nil {
 			continue
 		}

@@ -153,7 +153,11 @@ func (g *generator) crowd() command {
 		}
 		stored := fmt.Sprintf("%d %s", now+soonest+g.Int64N(spread), callers)
 		if i == 0 && first > 0 {
-			stored = fmt.Sprintf("%d %s", now+first, callers)
+			mark := ""
+			if g.chance(0.6) { // it is overdue, and waiters have been called
+				mark = fmt.Sprintf(",%d", int64(epoch)+g.Int64N(int64(n/2+2)))
+			}
+			stored = fmt.Sprintf("%d%s %s", now+first, mark, callers)
 		} else if g.chance(0.3) {
 			stored += fmt.Sprintf(" %d 1800 0 1 s", now-g.Int64N(800))
 		}

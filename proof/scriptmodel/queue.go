@@ -211,10 +211,8 @@ func lastAttempt(s string) (attempts float64, cell string, ok bool) {
 }
 
 func deadline(stored string) float64 {
-	if w := word(stored); w != "" {
-		return must(tonumber(w))
-	}
-	return 0
+	ms, _ := tonumber(decimal(stored)) // 0 without digits
+	return ms
 }
 
 func (n *Node) expiry(held []Field, shared bool) int64 {
@@ -540,8 +538,12 @@ func (n *Node) served() int {
 	if !ok {
 		return 0
 	}
-	before := must(tonumber(served))
-	at, _ := slices.BinarySearchFunc(n.queue.ranked(), Member{"", before}, compareMembers)
+	return n.before(must(tonumber(served)))
+}
+
+// before returns how many waiters have lower tickets.
+func (n *Node) before(ticket float64) int {
+	at, _ := slices.BinarySearchFunc(n.queue.ranked(), Member{"", ticket}, compareMembers)
 	return at
 }
 
@@ -627,6 +629,8 @@ func (n *Node) tryLook() (held []Field, err failure) {
 	return held, ""
 }
 
+var markOf = regexp.MustCompile(`,(\d+)`)
+
 func (n *Node) call(me string, now float64) float64 {
 	first := n.front(me, now)
 	left := deadline(first.stored) - now
@@ -644,9 +648,17 @@ func (n *Node) call(me string, now float64) float64 {
 	if me != "" {
 		last = max(n.queue.zrank(me), 0)
 	}
-	for _, m := range n.queue.ranked()[:last] {
+	called := 0
+	if mark := markOf.FindStringSubmatch(first.stored); mark != nil {
+		called = n.before(must(tonumber(mark[1])))
+	}
+	if called < last {
+		ticket, _ := n.queue.zscore(me)
+		n.entries.hset(first.name, whole(now+left)+","+score(ticket)+first.stored[len(word(first.stored)):])
+	}
+	for i, m := range n.queue.ranked()[:last] {
 		w := n.stored(m.Name)
-		if deadline(w.stored) > now+claim {
+		if i >= called && deadline(w.stored) > now+claim {
 			n.summon(w, now, -1)
 		}
 		// The entry just stored by summon does not count: it is the claim at most.

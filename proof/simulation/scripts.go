@@ -197,7 +197,8 @@ func (n *node) state(name string) (s state) {
 	for who := range s.line {
 		stored := strings.Fields(n.redis.HGet(wire.EntriesKey(name), who))
 		if len(stored) > 0 {
-			s.places[who], _ = strconv.ParseInt(stored[0], 10, 64)
+			deadline, _, _ := strings.Cut(stored[0], ",")
+			s.places[who], _ = strconv.ParseInt(deadline, 10, 64)
 		}
 		s.sharers[who] = name != semaphore && len(stored) > 1 && strings.Contains(stored[1], "s")
 		s.passed[who] = s.sharers[who] || len(stored) > 1 && strings.HasSuffix(stored[1], "t")
