@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -90,4 +92,66 @@ func TestAWaiterListensOnTheShardChannelsOfAClusterThatWasOutOfReach(t *testing.
 			}
 		})
 	}
+}
+
+// With shard channels each lock has a channel. Messages that may have been missed there concern no
+// waiter of another lock.
+func TestASubscriptionWakesOnlyTheWaitersOfItsChannel(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		var nodes []quorum.Node
+		for _, n := range w.nodes {
+			c := &clustered{hooked: n}
+			c.sharded.Store(true)
+			nodes = append(nodes, c)
+		}
+		const waiting = 50
+		lock := func(c *quorum.Client, i int) *quorum.Lock { return lockAt(t, c, fmt.Sprint("x", i), nodes) }
+		holder := newClient(t)
+		var leases []*quorumlock.Lease
+		for i := range waiting + 1 {
+			leases = append(leases, locktest.Lock(t, lock(holder, i)))
+		}
+		var waiters []<-chan error
+		wait := func() {
+			l := lock(w.client, len(waiters))
+			waiters = append(waiters, locktest.Go(func() error {
+				lease, err := l.Lock(t.Context())
+				if err == nil {
+					err = lease.Unlock(t.Context())
+				}
+				return err
+			}))
+		}
+		// Less than the time between two refreshes of a waiter.
+		acquires := func(during func()) (n int) {
+			for _, s := range w.servers {
+				n -= s.Ran("acquire")
+			}
+			during()
+			time.Sleep(50 * time.Millisecond)
+			for _, s := range w.servers {
+				n += s.Ran("acquire")
+			}
+			return n
+		}
+		for range waiting {
+			wait()
+		}
+		time.Sleep(100 * time.Millisecond)
+		// Its first attempt, and those after a node has confirmed the subscription.
+		if n := acquires(wait); n < 6 || n > 12 {
+			t.Errorf("a new waiter beside %d others makes %d acquires, want 6 to 12", waiting, n)
+		}
+		missed := nodes[0].(*clustered).channels()[wire.ShardWakeChannel("x7", w.client.ID())]
+		if n := acquires(func() { missed("") }); n != 3 {
+			t.Errorf("messages missed on one of %d channels make %d acquires, want 3", waiting+1, n)
+		}
+		for i, l := range leases {
+			locktest.Unlock(t, l)
+			if err := <-waiters[i]; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

@@ -123,7 +123,7 @@ func (c *Client) listen(from source) {
 		}
 		sub = &subscription{}
 		s.of[from] = sub
-		sub.stop = from.node.Listen(from.channel, func(message string) { c.heard(from.node, message) })
+		sub.stop = from.node.Listen(from.channel, func(message string) { c.heard(from, message) })
 	}
 	sub.waiters++
 	if sub.closer != nil {
@@ -169,16 +169,15 @@ func (s *subscriptions) close() {
 	}
 }
 
-// heard handles a message of queue.lua, or "" when messages may have been missed.
-func (c *Client) heard(n Node, message string) {
+// heard handles a message of queue.lua, or "" when messages of the source may have been missed.
+func (c *Client) heard(from source, message string) {
 	if c.Begin() != nil {
 		return
 	}
 	defer c.End()
 	if message == "" {
 		for _, w := range c.waiting() {
-			w.missed(n)
-			w.wantListen()
+			w.missed(from)
 		}
 		return
 	}
@@ -190,7 +189,7 @@ func (c *Client) heard(n Node, message string) {
 	if w == nil { // the call has ended
 		return
 	}
-	cell := w.lock.indexOf(Cell{Node: n, Name: m.Lock})
+	cell := w.lock.indexOf(Cell{Node: from.node, Name: m.Lock})
 	if e, ok := m.Event(cell, w.caller.Secret); ok && cell >= 0 {
 		w.mu.Lock()
 		if e.Kind == core.Handoff {
@@ -209,13 +208,19 @@ func (c *call) look(at Cell) {
 	}
 }
 
-// missed makes the machine look at the cells of a node after messages may have been missed.
-func (c *call) missed(n Node) {
-	c.mu.Lock()
-	for i := range c.lock.cells {
-		if c.lock.cells[i].Node == n {
-			c.apply(core.Event{Kind: core.Turn, Cell: int32(i)})
+// missed makes the machine look at the cells that call the waiter through a source, after messages
+// may have been missed there. The channel decides, and not the call's subscriptions: a waiter is in
+// the queues of the nodes before the call listens.
+func (c *call) missed(from source) {
+	client := c.lock.client
+	var turns []core.Event
+	for i, cell := range c.lock.cells {
+		if cell.Node == from.node && (from.channel == client.wake || from.channel == wire.ShardWakeChannel(cell.Name, client.id)) {
+			turns = append(turns, core.Event{Kind: core.Turn, Cell: int32(i)})
 		}
 	}
-	c.flush()
+	if len(turns) > 0 {
+		c.step(turns...)
+		c.wantListen()
+	}
 }
