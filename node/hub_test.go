@@ -282,3 +282,56 @@ func TestAChannelThatIsNotAllowedSilencesNoOther(t *testing.T) {
 		forbidden.stop()
 	})
 }
+
+// Each confirmation of a subscription wakes all waiters of a client. So a connection that dies soon
+// after it is retried later and later. One that lived for a while is replaced as soon as possible.
+func TestConnectionsOfSubscriptionsThatDieSoonAreSeldomReplaced(t *testing.T) {
+	for every, want := range map[time.Duration][2]int{70 * time.Millisecond: {20, 25}, 1100 * time.Millisecond: {20, 25}, 4 * time.Second: {15, 15}} {
+		locktest.Run(t, every.String(), func(t *testing.T) {
+			var down atomic.Bool
+			f := &fake{answer: func(args []string) string {
+				switch args[0] {
+				case "subscribe":
+					return fmt.Sprintf("*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n", len(args[1]), args[1])
+				case "hello":
+					return unknown
+				}
+				return "+OK\r\n"
+			}}
+			cut := func() {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				for _, c := range f.conns {
+					_ = c.Close()
+				}
+			}
+			e := listen(dial(t, "redis://host:6379", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if down.Load() {
+					return nil, errors.New("connection refused")
+				}
+				return f.dial(ctx, network, addr)
+			})), "x")
+			e.check(t, "")
+			for range time.Minute / every {
+				time.Sleep(every)
+				cut()
+			}
+			if n := len(e.take()); n < want[0] || n > want[1] {
+				t.Errorf("woken %d times in a minute, want %d to %d", n, want[0], want[1])
+			}
+			time.Sleep(10 * time.Second)
+			e.take()
+			cut()
+			e.check(t, "")
+			time.Sleep(10 * time.Second)
+			down.Store(true)
+			cut()
+			time.Sleep(time.Minute)
+			e.check(t)
+			down.Store(false)
+			time.Sleep(200 * time.Millisecond)
+			e.check(t, "")
+			e.stop()
+		})
+	}
+}

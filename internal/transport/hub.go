@@ -54,6 +54,7 @@ type listener struct {
 
 const (
 	retrySubscribe = 200 * time.Millisecond // minimum time between two connections
+	longestRetry   = 3 * time.Second        // the same while confirmed ones die sooner
 	pingEvery      = 3 * time.Second        // on a silent connection
 	longestSilence = 2*pingEvery + defaultTimeout
 )
@@ -165,12 +166,15 @@ func (h *hub) close() {
 	h.finished.Wait()
 }
 
-// run keeps a connection open from the first listener to the last.
+// run keeps a connection open from the first listener to the last. Each confirmed connection makes
+// all waiters ask the nodes. So the time between two doubles while they die soon. A failed dial
+// wakes nobody, and does not count: a node that restarts is heard at once.
 func (h *hub) run() {
+	retry := retrySubscribe
 	for h.isWanted() {
-		began := time.Now()
+		began, pause := time.Now(), retrySubscribe
 		err := h.connect()
-		h.forget()
+		confirmed := h.forget()
 		if errors.Is(err, redis.ErrClosed) { // the client was closed
 			h.mu.Lock()
 			h.running = false // the next listener tries again
@@ -181,8 +185,14 @@ func (h *hub) run() {
 			continue
 		}
 		reload(h.client) // the slot may have moved
+		switch {
+		case time.Since(began) >= longestRetry:
+			retry = retrySubscribe
+		case confirmed:
+			pause, retry = retry, min(2*retry, longestRetry)
+		}
 		select {
-		case <-time.After(time.Until(began.Add(retrySubscribe))):
+		case <-time.After(time.Until(began.Add(pause))):
 		case <-h.open.Done():
 		}
 	}
@@ -208,14 +218,17 @@ func (h *hub) prune() {
 	}
 }
 
-// forget resets the confirmations of the server after a connection.
-func (h *hub) forget() {
+// forget resets the confirmations of the server after a connection, and reports whether there were
+// any.
+func (h *hub) forget() (confirmed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.subscribed, h.dropped = nil, nil
 	for _, ch := range h.channels {
+		confirmed = confirmed || ch.confirmed
 		ch.confirmed = false
 	}
+	return confirmed
 }
 
 // connect opens a connection, and keeps it until it fails, which is an error, or until there is no
