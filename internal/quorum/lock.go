@@ -88,11 +88,17 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 		}
 	}
 	l.nodes = make([]Node, 0, len(cells))
-	for _, c := range cells {
-		l.keys = append(l.keys, at(c))
-		if c.Permits == 0 {
-			l.ofMutexes = append(l.ofMutexes, at(c))
+	l.keys, l.ofMutexes = cells, cells // cells of mutexes are keys as they are
+	if slices.ContainsFunc(cells, func(c Cell) bool { return c.Shared || c.Permits > 0 }) {
+		l.keys, l.ofMutexes = make([]Cell, 0, len(cells)), nil
+		for _, c := range cells {
+			l.keys = append(l.keys, at(c))
+			if c.Permits == 0 {
+				l.ofMutexes = append(l.ofMutexes, at(c))
+			}
 		}
+	}
+	for _, c := range cells {
 		if !slices.Contains(l.nodes, c.Node) {
 			l.nodes = append(l.nodes, c.Node)
 		}
