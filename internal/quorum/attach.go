@@ -8,7 +8,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // AllowDetach lets leases of l be detached, unless l is shared or a semaphore. All nodes of l must
@@ -39,7 +38,7 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 	}
 	c.hold.leases = c.hold.leases[:0]
 	held := c.machine.Held(client.time())
-	parked.Owner = wire.OwnerOf(client.waiterOf(client.newNumber(client.calls.Add(1))), 1)
+	_, parked.Owner = client.waiterOf(client.newNumber(client.calls.Add(1)))
 	c.ctx, c.caller.Parked = ctx, parked.Owner
 	client.keeps(c.number, d)
 	c.endHold(core.Event{Kind: core.Detach, Keep: d})

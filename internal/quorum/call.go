@@ -48,7 +48,7 @@ type call struct {
 	timer      *time.Timer
 	armed      time.Duration // when timer fires, by the monotonic clock; 0 if not set
 	todo       []core.Call   // not sent yet
-	spare      []core.Call   // memory of the last calls, for reuse
+	spare      []core.Call   // memory for later calls; empty
 	busy       bool          // a goroutine is in flush
 	ticket     int64         // of the last attempt: see setTicket
 	unsure     bool          // too few node clocks were known for ticket
@@ -79,7 +79,8 @@ func (l *Lock) newCall(config *core.Config, ticket int64, p *place, w *watch) *c
 	c.order = l.client.calls.Add(1)
 	c.number = l.client.newNumber(c.order)
 	c.window.Store(engine.Ordinary)
-	c.caller.Waiter, c.caller.Ticket = l.client.waiterOf(c.number), ticket
+	c.caller.Waiter, c.caller.First = l.client.waiterOf(c.number)
+	c.caller.Ticket = ticket
 	c.machine = core.New(config, c.trip, l.client.seed())
 	return c
 }
@@ -214,11 +215,13 @@ func (c *call) flush() {
 	c.busy = true
 	for len(c.todo) > 0 {
 		now, ctx := c.todo, c.ctx
-		c.todo = c.spare[:0]
+		c.todo = c.spare
 		c.mu.Unlock()
 		c.send(ctx, now)
 		c.mu.Lock()
-		c.spare = now
+		if c.spare = now[:0]; len(c.todo) == 0 { // most calls never need two memories
+			c.todo, c.spare = c.spare, c.todo
+		}
 	}
 	c.busy = false
 	c.mu.Unlock()

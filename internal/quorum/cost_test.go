@@ -24,7 +24,7 @@ func TestALockOfMoreNodesTakesNoMoreAllocations(t *testing.T) {
 		for _, node := range yeses(n) {
 			cells = append(cells, quorum.Cell{Node: node, Name: "x"})
 		}
-		tree, most := core.Majority(n/2+1, n), 3.0
+		tree, most := core.Majority(n/2+1, n), 2.0
 		if got := testing.AllocsPerRun(100, func() { quorum.New(c, "x", tree, cells, set, nil) }); got > most {
 			t.Errorf("a lock of %d nodes takes %v allocations, want %v", n, got, most)
 		}

@@ -17,6 +17,7 @@ import (
 // hold is the set of leases that share one acquired lock; guarded by call.mu.
 type hold struct {
 	leases   []entered
+	first    holds // of the first lease; set once
 	loss     *quorumlock.LostError
 	over     bool          // the last lease was unlocked, or the hold was detached or resigned
 	ended    time.Time     // when over or loss was set first; zero before
@@ -153,7 +154,12 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 // lease adds a lease to the hold. The caller holds mu.
 func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 	outer, _ := ctx.Value(settings.HeldKey{}).(*holds)
-	lease, lose := quorumlock.NewLease(context.WithValue(ctx, settings.HeldKey{}, &holds{c, outer}), c)
+	in := &c.hold.first
+	if in.call != nil {
+		in = &holds{}
+	}
+	in.call, in.outer = c, outer
+	lease, lose := quorumlock.NewLease(context.WithValue(ctx, settings.HeldKey{}, in), c)
 	c.hold.leases = append(c.hold.leases, entered{lease, lose})
 	return lease
 }

@@ -14,7 +14,8 @@ type localQueue struct {
 	lock *Lock
 }
 
-// place is a caller's entry in a local queue. Its channel is closed when the caller is admitted.
+// place is a caller's entry in a local queue. Its channel is closed when the caller is admitted; nil
+// if that was at once.
 type place struct {
 	engine.Place[chan struct{}]
 	queue *localQueue
@@ -25,15 +26,17 @@ type place struct {
 // its callers enter that hold together, past the callers that wait for the end of the hold.
 func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch, entered <-chan struct{}) (*place, error) {
 	t := &place{}
-	t.Caller = make(chan struct{})
 	c.mu.Lock()
 	t.Ticket = c.newTicket()
 	t.queue = c.localQueueOf(l)
 	t.queue.Push(&t.Place)
 	t.queue.admit()
-	if !t.Admitted() {
-		w.note(quorumlock.StepQueued, nil)
+	if t.Admitted() {
+		c.mu.Unlock()
+		return t, nil
 	}
+	t.Caller = make(chan struct{})
+	w.note(quorumlock.StepQueued, nil)
 	c.mu.Unlock()
 
 	var err error
@@ -72,7 +75,9 @@ func (c *Client) leaveLocalQueue(t *place) {
 // admit lets callers go to the nodes. The caller holds Client.mu.
 func (q *localQueue) admit() {
 	for t := q.Admit(); t != nil; t = q.Admit() {
-		close(t.Caller)
+		if t.Caller != nil {
+			close(t.Caller)
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ type Lock struct {
 	size     int          // bytes of all their names, with prefixes
 	places   map[Cell]int // index of each cell in cells; nil unless it is a MultiLock
 
-	clients []*Client // of all these locks, each once
+	clients []*Client // of its members, each once; nil unless it is a MultiLock
 	set     options.Settings
 
 	terms wire.Terms
@@ -75,7 +75,7 @@ type Lock struct {
 
 // New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
-	l := &Lock{client: client, name: name, names: cells[0].Name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), clients: []*Client{client}, set: set, err: err}
+	l := &Lock{client: client, name: name, names: cells[0].Name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
 	l.slots = quorumlock.MaxPermits
 	for _, c := range cells {

@@ -84,7 +84,7 @@ func perNode(cells []Cell) map[Node]int {
 func ClientsOf(members []*Lock) []*Client {
 	var all []*Client
 	for _, m := range members {
-		for _, c := range m.clients {
+		for _, c := range slices.Concat([]*Client{m.client}, m.clients) {
 			if !slices.Contains(all, c) {
 				all = append(all, c)
 			}

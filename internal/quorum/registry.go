@@ -13,11 +13,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
-// waiterOf returns the waiter of a call.
-func (c *Client) waiterOf(number uint64) quorumlock.Owner {
+// waiterOf returns the waiter of a call, and the owner of its first attempt. They share one memory.
+func (c *Client) waiterOf(number uint64) (waiter, first quorumlock.Owner) {
 	var memory [128]byte
 	b := append(append(memory[:0], c.id...), ':')
-	return quorumlock.Owner(strconv.AppendUint(b, number, 10))
+	b = strconv.AppendUint(b, number, 10)
+	first = quorumlock.Owner(append(b, ".1"...)) // as wire.OwnerOf
+	return first[:len(b)], first
 }
 
 // newNumber returns the number of a call. Two copies of a process restored from one image share

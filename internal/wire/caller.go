@@ -57,6 +57,7 @@ func around(cells Cells, cell int) (first, last int) {
 // Caller is one call of Lock or TryLock, as the nodes know it.
 type Caller struct {
 	Waiter quorumlock.Owner
+	First  quorumlock.Owner // of the first attempt, to share its memory; may be empty
 	Ticket int64
 	Secret string           // proves that a handoff comes from a node; empty for a TryLock
 	Parked quorumlock.Owner // for whom a Detach parks the hold; valid from then on
@@ -128,8 +129,11 @@ func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Ow
 
 // Owner is the owner of an attempt, or its successor.
 func (c *Caller) Owner(attempt int32, successor bool) quorumlock.Owner {
-	if successor {
+	switch {
+	case successor:
 		return SuccessorOf(c.Waiter, int(attempt))
+	case attempt == 1 && c.First != "":
+		return c.First
 	}
 	return OwnerOf(c.Waiter, int(attempt))
 }
