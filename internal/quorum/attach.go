@@ -27,7 +27,8 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 	defer client.End()
 	parked := &Parked{Key: c.lock.cells[0].Name, Need: c.needed(), Until: began.Add(c.lock.set.Drift.Validity(d, 0))}
 	c.mu.Lock()
-	c.apply(core.Event{Kind: core.Tick}) // the deadline may have passed
+	now := client.time()
+	c.applyAt(now, core.Event{Kind: core.Tick}) // the deadline may have passed
 	err := c.detachable(lease, d)
 	if err == nil && !leave() {
 		err = quorumlock.ErrNotHeld
@@ -37,11 +38,11 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 		return "", err
 	}
 	c.hold.leases = c.hold.leases[:0]
-	held := c.machine.Held(client.time())
+	held := c.machine.Held(now)
 	_, parked.Owner = client.waiterOf(client.newNumber(client.calls.Add(1)))
 	c.ctx, c.caller.Parked = ctx, parked.Owner
 	client.keeps(c.number, d)
-	c.endHold(core.Event{Kind: core.Detach, Keep: d})
+	c.endHold(now, core.Event{Kind: core.Detach, Keep: d})
 	c.flush()
 	err = c.confirmed()
 	c.mu.Lock()
@@ -75,7 +76,7 @@ func (c *call) detachable(lease *quorumlock.Lease, d time.Duration) error {
 		return errs.Misusef("quorumlock: Detach: %v is too long: use at most %v", d, maxParked)
 	case c.hold.find(lease) < 0:
 		return quorumlock.ErrNotHeld
-	case c.hold.kept > c.lock.client.time().Mono:
+	case c.hold.kept > c.lock.client.mono():
 		return errs.Misusef("quorumlock: Detach: UnlockAfter of another lease of this hold of %q keeps the lock: unlock that one with Unlock", c.lock.name)
 	case len(c.hold.leases) > 1 && c.hold.loss != nil:
 		return c.hold.loss
@@ -125,7 +126,7 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 		c.parked = p
 		lease, err := c.run(ctx, ctx, nil)
 		if lease != nil {
-			l.saw(p.Source.Token)
+			l.saw(l.client.mono(), p.Source.Token)
 			return lease, nil
 		}
 		c.mu.Lock()

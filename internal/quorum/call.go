@@ -40,6 +40,7 @@ type call struct {
 
 	mu      sync.Mutex
 	machine *core.Machine
+	at      core.Time       // of the last event
 	ctx     context.Context // of the caller that waits for the replies; Background without one
 	outcome core.Outcome
 	last    error // error of the last attempt with a known reason
@@ -93,8 +94,9 @@ func (c *call) trip(cell int) time.Duration {
 // step gives events to the machine, and sends its calls unless another goroutine is in flush.
 func (c *call) step(events ...core.Event) {
 	c.mu.Lock()
+	now := c.lock.client.time()
 	for _, e := range events {
-		c.apply(e)
+		c.applyAt(now, e)
 	}
 	c.flush()
 }
@@ -106,6 +108,7 @@ func (c *call) apply(e core.Event) { c.applyAt(c.lock.client.time(), e) }
 func (c *call) applyAt(now core.Time, e core.Event) {
 	attempt, _ := c.machine.Attempt()
 	fx := c.machine.Step(now, e)
+	c.at = now
 	c.todo = append(c.todo, fx.Calls...)
 	if c.watch != nil && c.outcome == core.Undecided {
 		if n, _ := c.machine.Attempt(); n > attempt {
@@ -127,7 +130,7 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 		c.failed(fx.Reason)
 	}
 	if fx.Lost != core.NoReason {
-		c.tellLoss(fx.Lost)
+		c.tellLoss(now, fx.Lost)
 	}
 	for _, r := range fx.Rounds {
 		c.hold.renewed(r)
@@ -230,12 +233,13 @@ func (c *call) flush() {
 // send sends calls, grouped by node. ctx belongs to the caller that waits for the replies. Renewals
 // have another: see extension.
 func (c *call) send(ctx context.Context, calls []core.Call) {
-	m := encoder{call: c}
+	m, asked := encoder{call: c}, core.Time{}
 	renews, asks := false, slices.ContainsFunc(calls, func(k core.Call) bool { return k.Do == core.Acquire })
 	for i := range calls {
 		renews = renews || calls[i].Do.Renews()
 		if calls[i].Do.Queues() && m.entry.Waiter == "" {
-			m.hint, m.entry = c.lock.hint(), c.entry(asks)
+			m.hint = c.lock.hint()
+			m.entry, asked = c.entry(asks)
 		}
 	}
 	if renews {
@@ -249,10 +253,7 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 		c.lock.client.renew(extends, c, calls, left, urgent)
 	}
 	now := time.Now()
-	deadline, asked := now.Add(c.lock.set.NodeTimeout), core.Time{}
-	if m.entry.Waiter != "" {
-		asked = c.lock.client.time()
-	}
+	deadline := now.Add(c.lock.set.NodeTimeout)
 	for _, n := range c.lock.nodes {
 		b := newRequest(c, n, now)
 		b.entry, b.asked = m.entry, asked
@@ -273,22 +274,22 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 	}
 }
 
-// entry returns the waiter's entry for the queues of the nodes. asks reports that an attempt
-// begins, which needs a ticket.
-func (c *call) entry(asks bool) wire.Entry {
+// entry returns the waiter's entry for the queues of the nodes, and a time before it is sent: that
+// of the last event. asks reports that an attempt begins, which needs a ticket.
+func (c *call) entry(asks bool) (wire.Entry, core.Time) {
 	c.mu.Lock()
 	life := c.machine.Life()
 	if asks {
 		attempt, _ := c.machine.Attempt()
 		c.setTicket(attempt)
 	}
-	ticket, unsure := c.ticket, c.unsure
+	ticket, unsure, at := c.ticket, c.unsure, c.at
 	c.mu.Unlock()
 	e := wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, Unsure: unsure, TTL: life, Callers: c.callers()}
 	if c.place != nil && c.place.queue.InOrder() {
 		e.Queue, e.Decided = c.place.queue, c.decided
 	}
-	return e
+	return e, at
 }
 
 // encoder makes scripts of a machine's calls.
@@ -335,7 +336,7 @@ type request struct {
 	scripts  []wire.Call // one for each of calls
 	entry    wire.Entry  // the waiter's entry, to which scripts refer
 	sent     time.Time
-	asked    core.Time // the client's time of sent, if calls may queue the waiter; otherwise zero
+	asked    core.Time // the client's time before sent, if calls may queue the waiter; otherwise zero
 	answered func([]wire.Reply)
 }
 
@@ -406,16 +407,16 @@ func (c *call) replied(k *core.Call, reply wire.Reply) {
 // reply gives a reply to the machine, and returns the error of a failed call. The caller holds mu,
 // and calls keepPending and flush next.
 func (c *call) reply(now core.Time, k *core.Call, reply wire.Reply) error {
-	r := c.read(k, reply)
+	r := c.read(now, k, reply)
 	c.applyAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	return r.Err
 }
 
 // read converts a reply for the machine, and records the token of a grant and a Redisson holder.
-func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
+func (c *call) read(now core.Time, k *core.Call, reply wire.Reply) core.Reply {
 	r := c.caller.Read(k, reply, c.lock.client.ended)
 	if k.Do == core.Acquire && r.OK {
-		c.lock.saw(r.Token)
+		c.lock.saw(now.Mono, r.Token)
 	}
 	if k.Do == core.Acquire && !r.OK && !r.Free && wire.IsRedisson(r.Holder) {
 		c.meetRedisson(int(k.Cell), r)

@@ -185,6 +185,9 @@ func (c *Client) time() core.Time {
 	return t
 }
 
+// mono is time by the monotonic clock alone, without a system call: it notices no suspend.
+func (c *Client) mono() time.Duration { return c.now().Sub(c.base) }
+
 // clocks returns the result of time, and the same moment by the monotonic clock and the wall clock.
 // boot is read before now, but booted was read after base. So a pause between two readings never
 // counts as a suspend. The next call notices a suspend between the two.

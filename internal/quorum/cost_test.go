@@ -5,9 +5,12 @@
 package quorum_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -28,5 +31,25 @@ func TestALockOfMoreNodesTakesNoMoreAllocations(t *testing.T) {
 		if got := testing.AllocsPerRun(100, func() { quorum.New(c, "x", tree, cells, set, nil) }); got > most {
 			t.Errorf("a lock of %d nodes takes %v allocations, want %v", n, got, most)
 		}
+	}
+}
+
+// The boot clock is a system call on Linux. A pair of five nodes reads it for its ticket, for the
+// start of the attempt, for each of ten replies, for the lease, and for the Unlock.
+func TestEachEventReadsTheBootClockOnce(t *testing.T) {
+	nodes, began, reads := make([]*prompt, 5), time.Now(), 0
+	for i := range nodes {
+		nodes[i] = &prompt{yes: yes{name: fmt.Sprint("node-", i+1)}}
+	}
+	c := newClient(t)
+	c.Simulate(time.Now, func() time.Duration {
+		reads++
+		return time.Since(began)
+	}, nil)
+	l := lockAt(t, c, "x", nodes)
+	reads = 0
+	locktest.Unlock(t, locktest.Lock(t, l))
+	if most := 14; reads > most {
+		t.Errorf("a Lock and Unlock read the clock %d times, want %d", reads, most)
 	}
 }

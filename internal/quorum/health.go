@@ -48,7 +48,7 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set 
 	if observer != nil {
 		observer.Observe(context.Background(), quorumlock.Event{Kind: quorumlock.NodeAsked, Node: n.String(), Took: took, Err: err})
 	}
-	if up, down := c.health.change(n, err, took, c.now().Sub(c.base)); up || down {
+	if up, down := c.health.change(n, err, took, c.mono()); up || down {
 		// A slow log, or one that uses a lock, must not delay the node's replies.
 		c.start(func() {
 			kind := quorumlock.NodeUp

@@ -20,7 +20,7 @@ type hold struct {
 	first    holds // of the first lease; set once
 	loss     *quorumlock.LostError
 	over     bool          // the last lease was unlocked, or the hold was detached or resigned
-	ended    time.Time     // when over or loss was set first; zero before
+	ended    time.Duration // when over or loss was set first, by the monotonic clock
 	kept     time.Duration // by the monotonic clock; the nodes keep the lock until then
 	released chan struct{} // closed when the release is decided; nil until over
 	waiting  []extension   // calls of Extend and Downgrade
@@ -49,10 +49,13 @@ type extension struct {
 	ctx   context.Context // of the caller
 }
 
-// note records the end of the hold. Only the first call counts.
-func (h *hold) note(now time.Time) {
-	if h.ended.IsZero() {
-		h.ended = now
+// isOver reports whether the hold was given back or lost.
+func (h *hold) isOver() bool { return h.over || h.loss != nil }
+
+// note records the end of the hold, before over or loss is set.
+func (h *hold) note(now core.Time) {
+	if !h.isOver() {
+		h.ended = now.Mono
 	}
 }
 
@@ -105,8 +108,8 @@ func (c *call) ValidUntil() time.Time {
 func (c *call) validUntil() time.Time {
 	at, now := c.lock.client.clocks() // the wall clock may have been set since the hold began
 	left := c.machine.Remaining(at)
-	if !c.hold.ended.IsZero() {
-		left = min(left, c.hold.ended.Sub(now))
+	if c.hold.isOver() {
+		left = min(left, c.hold.ended-at.Mono)
 	}
 	return now.Add(left)
 }
@@ -115,12 +118,12 @@ func (c *call) validUntil() time.Time {
 func (c *call) alive() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.isAlive()
+	return c.isAlive(c.lock.client.time())
 }
 
 // isAlive is alive for callers that hold mu.
-func (c *call) isAlive() bool {
-	return c.machine.Phase() == core.Holding && c.machine.Remaining(c.lock.client.time()) > 0
+func (c *call) isAlive(now core.Time) bool {
+	return c.machine.Phase() == core.Holding && c.machine.Remaining(now) > 0
 }
 
 // noticeLoss ends the leases if the validity is over: timers may be late, as after a suspend.
@@ -135,13 +138,14 @@ func (c *call) noticeLoss() {
 // begin returns the first lease of an acquired lock. If the hold is lost already, it returns no
 // lease and no error. Without a lease, it releases the hold.
 func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
-	err := c.lock.client.hold(c)
 	c.mu.Lock()
+	now := c.lock.client.time()
+	err := c.lock.client.hold(now, c)
 	var lease *quorumlock.Lease
-	if err == nil && c.isAlive() {
+	if err == nil && c.isAlive(now) {
 		lease = c.lease(ctx)
 		if c.parked != nil { // until the first renewal, the nodes keep the expiry of the Detach
-			c.apply(core.Event{Kind: core.Extend})
+			c.applyAt(now, core.Event{Kind: core.Extend})
 		}
 	}
 	c.flush()
@@ -168,10 +172,11 @@ func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 // Otherwise it tries to extend the hold first.
 func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	c.mu.Lock()
-	alive := c.isAlive()
-	extend := alive && c.machine.Remaining(c.lock.client.time()) < c.lock.set.TTL/2
+	now := c.lock.client.time()
+	alive := c.isAlive(now)
+	extend := alive && c.machine.Remaining(now) < c.lock.set.TTL/2
 	if !alive { // notice the loss, so that the next look does not find this hold again
-		c.apply(core.Event{Kind: core.Tick})
+		c.applyAt(now, core.Event{Kind: core.Tick})
 	}
 	c.flush()
 	if extend {
@@ -189,7 +194,7 @@ func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.isAlive() || c.hold.over:
+	case !c.isAlive(c.lock.client.time()) || c.hold.over:
 		return nil, quorumlock.ErrLost
 	case !c.includes(l): // Downgrade ran during the extension
 		return nil, upgrade(l, c.ownerOf(c.machine.Attempt()))
@@ -198,11 +203,13 @@ func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 }
 
 // tellLoss ends the leases of a lost hold. The caller holds mu, so it must not block.
-func (c *call) tellLoss(why core.Reason) { c.tellLossOf(c.lostError(why), c.lossReason(why)) }
+func (c *call) tellLoss(now core.Time, why core.Reason) {
+	c.tellLossOf(now, c.lostError(why), c.lossReason(why))
+}
 
-func (c *call) tellLossOf(loss *quorumlock.LostError, reason quorumlock.LossReason) {
+func (c *call) tellLossOf(now core.Time, loss *quorumlock.LostError, reason quorumlock.LossReason) {
+	c.hold.note(now)
 	c.hold.loss = loss
-	c.hold.note(c.lock.client.now())
 	for _, e := range c.hold.leases {
 		e.lose(loss)
 	}
@@ -211,7 +218,7 @@ func (c *call) tellLossOf(loss *quorumlock.LostError, reason quorumlock.LossReas
 		log.Warn("quorumlock: lease lost", "lock", c.lock.name, "owner", loss.Owner, "error", loss)
 	})
 	if len(c.hold.leases) > 0 {
-		c.tell(quorumlock.Event{Kind: quorumlock.Lost, Ended: true, Held: c.machine.Held(c.lock.client.time()), Reason: reason, Err: loss})
+		c.tell(quorumlock.Event{Kind: quorumlock.Lost, Ended: true, Held: c.machine.Held(now), Reason: reason, Err: loss})
 	}
 }
 
@@ -250,19 +257,18 @@ func (c *call) endLease(ctx context.Context, l *quorumlock.Lease, keep time.Dura
 	if i := c.hold.find(l); i >= 0 {
 		c.hold.leases = slices.Delete(c.hold.leases, i, i+1)
 	}
-	at := client.time()
-	now := at.Mono
+	now := client.time()
 	if keep > 0 { // another lease may have set a later time
-		c.hold.kept = max(c.hold.kept, now+min(keep, math.MaxInt64-now))
+		c.hold.kept = max(c.hold.kept, now.Mono+min(keep, math.MaxInt64-now.Mono))
 	}
-	c.apply(core.Event{Kind: core.Tick}) // the deadline may have passed
+	c.applyAt(now, core.Event{Kind: core.Tick}) // the deadline may have passed
 	last := len(c.hold.leases) == 0 && !c.hold.over
 	if last { // with mu still held: no caller may enter a hold that is about to end
 		if ended = c.hold.loss == nil; ended {
-			held = c.machine.Held(at)
+			held = c.machine.Held(now)
 		}
 		c.ctx = ctx
-		c.unlock(max(c.hold.kept-now, 0))
+		c.unlock(now)
 	}
 	c.flush()
 	if last {
@@ -283,10 +289,11 @@ func (c *call) giveUp() {
 		c.mu.Unlock()
 		return
 	}
+	now := c.lock.client.time()
 	if c.parked != nil {
-		c.endHold(core.Event{Kind: core.GiveBack})
+		c.endHold(now, core.Event{Kind: core.GiveBack})
 	} else {
-		c.unlock(0)
+		c.unlock(now)
 	}
 	c.flush()
 	_ = c.confirmed()
@@ -299,11 +306,12 @@ func (c *call) resign(ctx context.Context) error {
 		c.mu.Unlock()
 		return c.confirmed()
 	}
+	now := c.lock.client.time()
 	if c.hold.loss == nil && len(c.hold.leases) > 0 {
-		c.tellLossOf(&quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: "the leadership under which it was entered again has ended"}, quorumlock.LostResigned)
+		c.tellLossOf(now, &quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: "the leadership under which it was entered again has ended"}, quorumlock.LostResigned)
 	}
 	c.ctx = ctx
-	c.unlock(max(c.hold.kept-c.lock.client.time().Mono, 0))
+	c.unlock(now)
 	c.flush()
 	return c.confirmed()
 }
@@ -321,27 +329,28 @@ func Resign(lease *quorumlock.Lease) error {
 	return in.call.resign(lease.Context())
 }
 
-// unlock ends and releases the hold. The key stays for keep. The caller holds mu, and calls flush
+// unlock ends and releases the hold. The key stays until kept. The caller holds mu, and calls flush
 // next.
-func (c *call) unlock(keep time.Duration) {
+func (c *call) unlock(now core.Time) {
+	keep := max(c.hold.kept-now.Mono, 0)
 	if keep > 0 {
 		c.lock.client.keeps(c.number, keep)
 	}
-	c.endHold(core.Event{Kind: core.Unlock, Keep: keep})
+	c.endHold(now, core.Event{Kind: core.Unlock, Keep: keep})
 }
 
 // endHold ends the hold by an Unlock, a Detach or a GiveBack. The caller holds mu, and calls flush
 // next.
-func (c *call) endHold(e core.Event) {
+func (c *call) endHold(now core.Time, e core.Event) {
+	c.hold.note(now)
 	c.hold.over = true
-	c.hold.note(c.lock.client.now())
 	c.hold.released = make(chan struct{})
 	// Before the release is sent: refusals in favor of this hold then count as about to end.
 	c.lock.client.forget(c)
 	if e.Keep == 0 && !c.lock.shared && !c.downgraded.Load() {
-		c.window.Store(c.leaveOpen())
+		c.window.Store(c.leaveOpen(now))
 	}
-	c.apply(e)
+	c.applyAt(now, e)
 	if c.timer != nil {
 		c.timer.Stop()
 	}
@@ -452,7 +461,7 @@ func (c *call) renewNow(ctx context.Context, kind core.EventKind) error {
 		return c.hold.loss
 	case c.hold.over:
 		return quorumlock.ErrNotHeld
-	case !c.isAlive():
+	case !c.isAlive(c.lock.client.time()):
 		return quorumlock.ErrLost
 	case !r.Won:
 		return c.quorumError(r.Members)

@@ -166,11 +166,10 @@ func (l *Lock) hint() uint64 {
 	return l.hints.Next(now.UnixMicro(), now.Sub(l.client.base))
 }
 
-func (l *Lock) saw(token uint64) {
-	now := l.client.now()
+func (l *Lock) saw(now time.Duration, token uint64) {
 	l.hintsMu.Lock()
 	defer l.hintsMu.Unlock()
-	l.hints.Saw(token, now.Sub(l.client.base))
+	l.hints.Saw(token, now)
 }
 
 // TryLock implements [quorumlock.Locker]. A refusal is final if one owner has the lock at a quorum

@@ -41,7 +41,7 @@ func (l *Lock) mayAsk(waiting context.Context) bool {
 		return true
 	}
 	trip, best := l.client.health.nearest(l.nodes)
-	return l.pace().Admits(l.client.time().Mono, time.Until(deadline), trip, best)
+	return l.pace().Admits(l.client.mono(), time.Until(deadline), trip, best)
 }
 
 // pace returns the pace of the lock: the zero value if no caller has given up.
@@ -61,7 +61,7 @@ func (l *Lock) asked(waiting context.Context, lease *quorumlock.Lease, err error
 	if lease != nil && all.count.Load() == 0 || lease == nil && waiting.Err() == nil {
 		return
 	}
-	now := l.client.time().Mono
+	now := l.client.mono()
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
 	defer func() { all.count.Store(int32(len(all.of))) }()
@@ -93,7 +93,7 @@ func reasonOf(err error) error {
 // sitOut waits for the end of the pause, and returns nil. If too little time would be left then, it
 // waits until waiting is done, and returns the error. The caller has left the local queue.
 func (l *Lock) sitOut(waiting context.Context) error {
-	p, now := l.pace(), l.client.time().Mono
+	p, now := l.pace(), l.client.mono()
 	trip, _ := l.client.health.nearest(l.nodes)
 	deadline, _ := waiting.Deadline()
 	pause, ok := p.Pause(now, time.Until(deadline), trip)
@@ -107,7 +107,7 @@ func (l *Lock) sitOut(waiting context.Context) error {
 	case <-over:
 		return nil
 	case <-waiting.Done():
-		return errs.Join(waiting.Err(), p.reasonAfter(l.client.time().Mono-now))
+		return errs.Join(waiting.Err(), p.reasonAfter(l.client.mono()-now))
 	case <-l.client.stopping:
 		return quorumlock.ErrClosed
 	}

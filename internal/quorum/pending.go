@@ -53,7 +53,7 @@ func (c *Client) addPending(n Node, p pendingRelease, twice, confirmed bool) {
 		}
 		q.of[n] = r
 	}
-	q.change(r, func() { r.Add(p, twice, confirmed, c.time().Mono) })
+	q.change(r, func() { r.Add(p, twice, confirmed, c.mono()) })
 	c.scheduleRetry(n, r)
 }
 
@@ -66,7 +66,7 @@ func (q *pendingReleases) change(r *nodePending, f func()) {
 
 // scheduleRetry sets the timer for the next try. The caller holds mu.
 func (c *Client) scheduleRetry(n Node, r *nodePending) {
-	now := c.time().Mono
+	now := c.mono()
 	at, set := r.Schedule(now)
 	switch {
 	case !set:
@@ -92,7 +92,7 @@ func (c *Client) retry(n Node) {
 	}
 	r.timer.Stop()
 	var due []engine.PendingRelease[pendingRelease]
-	q.change(r, func() { due = r.Due(c.time().Mono) })
+	q.change(r, func() { due = r.Due(c.mono()) })
 	if len(due) == 0 {
 		c.scheduleRetry(n, r)
 		return
@@ -133,7 +133,7 @@ func (c *Client) sendPending(n Node, r *nodePending, due []engine.PendingRelease
 	q := &c.pending
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.change(r, func() { r.Done(due, outcomes, c.time().Mono) })
+	q.change(r, func() { r.Done(due, outcomes, c.mono()) })
 	if r.Empty() || q.closed {
 		delete(q.of, n)
 	} else {

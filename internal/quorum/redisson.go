@@ -46,7 +46,7 @@ func (c *call) meetRedisson(cell int, r core.Reply) {
 		return
 	}
 	known := s.Known()
-	silent := s.Observed(client.time().Mono, c.lock.ofMutexes, key, &c.lock.metAt, r.TTL)
+	silent := s.Observed(client.mono(), c.lock.ofMutexes, key, &c.lock.metAt, r.TTL)
 	if s.Known() > known && !s.told {
 		s.told = true
 		time.AfterFunc(engine.TellAfter, client.tellWaiters)
@@ -158,7 +158,7 @@ func (c *Client) forgetRedisson(all bool) {
 	defer c.subscriptions.mu.Unlock()
 	s.mu.Lock()
 	s.over = s.over || all
-	gone, next := s.Forget(c.time().Mono, s.over)
+	gone, next := s.Forget(c.mono(), s.over)
 	for _, l := range gone {
 		if l != nil && l.nudge != nil {
 			l.nudge.Stop()
@@ -188,7 +188,7 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 	s := &c.redisson
 	s.mu.Lock()
 	p := s.At(cell)
-	if p == nil || p.Driver == nil || !p.Heard(c.time().Mono, message) {
+	if p == nil || p.Driver == nil || !p.Heard(c.mono(), message) {
 		s.mu.Unlock()
 		return
 	}
@@ -234,19 +234,20 @@ func (c *call) position(cell int) (n int, waits bool) {
 // freed handles the release of a cell by a Redisson client.
 func (c *call) freed(cell int) {
 	c.mu.Lock()
+	now := c.lock.client.time()
 	var alone, asks bool
 	if len(c.lock.cells) > 1 && c.lock.tree.NeedsEach() {
 		s := &c.lock.client.redisson
 		begun := slices.ContainsFunc(c.machine.Cells, func(c core.Cell) bool { return c.HandedToken > 0 })
 		s.mu.Lock()
 		if p := s.At(c.lock.keys[cell]); p != nil {
-			alone, asks = p.Freed(c.lock.client.time().Mono, c, begun, c.machine.Draw)
+			alone, asks = p.Freed(now.Mono, c, begun, c.machine.Draw)
 		}
 		s.mu.Unlock()
 	}
 	for i := range c.lock.cells {
 		if asks || !alone && i == cell {
-			c.apply(core.Event{Kind: core.Turn, Cell: int32(i)})
+			c.applyAt(now, core.Event{Kind: core.Turn, Cell: int32(i)})
 		}
 	}
 	c.flush()
@@ -259,7 +260,7 @@ func (c *call) freed(cell int) {
 
 // handedBeside prepares the machine for a handoff of a cell: Redisson's clients may hold others.
 // The caller holds mu.
-func (c *call) handedBeside(cell int) {
+func (c *call) handedBeside(now core.Time, cell int) {
 	s := &c.lock.client.redisson
 	if s.some.Load() == 0 {
 		return
@@ -275,7 +276,7 @@ func (c *call) handedBeside(cell int) {
 		c.tried = tried
 	}
 	for _, i := range taken {
-		c.apply(core.Event{Kind: core.Taken, Cell: int32(i)})
+		c.applyAt(now, core.Event{Kind: core.Taken, Cell: int32(i)})
 	}
 }
 
@@ -292,14 +293,12 @@ func (c *call) grantedBeside() {
 
 // leaveOpen returns the window of the hold's release: see Window in package engine. The caller
 // holds mu.
-func (c *call) leaveOpen() int64 {
-	client := c.lock.client
-	now := client.time()
+func (c *call) leaveOpen(now core.Time) int64 {
 	waited, queued := c.machine.Waited(now)
 	if c.place == nil {
 		waited = 0
 	}
-	s := &client.redisson
+	s := &c.lock.client.redisson
 	if s.some.Load() == 0 && waited == 0 { // no known peers, and no contention
 		return engine.Ordinary
 	}

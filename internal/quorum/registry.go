@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
@@ -72,7 +73,7 @@ func (c *Client) ended(o quorumlock.Owner) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	over := c.live[n] == nil && !c.former.Keeps(n, c.time().Mono)
+	over := c.live[n] == nil && !c.former.Keeps(n, c.mono())
 	return over && (o == c.place || c.former.Has(n))
 }
 
@@ -97,7 +98,7 @@ func (c *Client) nextTicket() int64 {
 func (c *Client) keeps(number uint64, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.time().Mono
+	now := c.mono()
 	c.former.Keep(number, now+min(d, math.MaxInt64-now), now)
 }
 
@@ -109,7 +110,7 @@ func (c *Client) enlist(w *call) {
 }
 
 // hold records that a call has the lock. It returns ErrClosed once the client has been stopped.
-func (c *Client) hold(w *call) error {
+func (c *Client) hold(now core.Time, w *call) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stops {
@@ -126,10 +127,10 @@ func (c *Client) hold(w *call) error {
 	}
 	if c.clock == nil {
 		c.clock = time.AfterFunc(engine.ClockCheck, c.compareClocks)
-		c.seen = c.time()
+		c.seen = now
 	} else if c.held == 1 {
 		c.clock.Reset(engine.ClockCheck)
-		c.seen = c.time()
+		c.seen = now
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func holdOf(t *testing.T, c *Client, l *Lock) *call {
 	t.Helper()
 	held := &call{lock: l, number: c.calls.Add(1)}
 	c.enlist(held)
-	if err := c.hold(held); err != nil {
+	if err := c.hold(c.time(), held); err != nil {
 		t.Fatal(err)
 	}
 	return held

@@ -41,7 +41,7 @@ func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, left tim
 			continue
 		}
 		n := w.lock.cells[calls[i].Cell].Node
-		if rs.Add(n, renewal{ctx, w, calls[i]}, w.lock.set.TTL, left, urgent, c.time().Mono) {
+		if rs.Add(n, renewal{ctx, w, calls[i]}, w.lock.set.TTL, left, urgent, c.mono()) {
 			now = append(now, n)
 		}
 	}
@@ -57,7 +57,7 @@ func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, left tim
 // takeTurns sets the timer for the next turn, if there is one. The caller holds renewals.mu, and is
 // between Begin and End.
 func (c *Client) takeTurns() {
-	rs, now := &c.renewals, c.time().Mono
+	rs, now := &c.renewals, c.mono()
 	at, set := rs.Schedule(now)
 	switch {
 	case !set:
@@ -91,7 +91,7 @@ func (c *Client) sendRenewals(n Node) {
 	rs := &c.renewals
 	for {
 		rs.mu.Lock()
-		send, late := rs.Take(n, c.time().Mono)
+		send, late := rs.Take(n, c.mono())
 		rs.mu.Unlock()
 		if len(send)+len(late) == 0 {
 			return

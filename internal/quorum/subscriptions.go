@@ -192,11 +192,12 @@ func (c *Client) heard(from source, message string) {
 	cell := w.lock.indexOf(Cell{Node: from.node, Name: m.Lock})
 	if e, ok := m.Event(cell, w.caller.Secret); ok && cell >= 0 {
 		w.mu.Lock()
+		now := c.time()
 		if e.Kind == core.Handoff {
-			w.lock.saw(e.Token)
-			w.handedBeside(cell)
+			w.lock.saw(now.Mono, e.Token)
+			w.handedBeside(now, cell)
 		}
-		w.apply(e)
+		w.applyAt(now, e)
 		w.flush()
 	}
 }

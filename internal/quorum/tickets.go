@@ -35,7 +35,7 @@ func (c *call) setTicket(attempt int32) {
 	client := c.lock.client
 	client.mu.Lock()
 	defer client.mu.Unlock()
-	known := client.nodeClocks.Known(client.ownTime(client.time()), len(c.lock.nodes))
+	known := client.nodeClocks.Known(client.ownTime(c.at), len(c.lock.nodes))
 	var place *engine.Place[chan struct{}]
 	if c.place != nil {
 		place = &c.place.Place
