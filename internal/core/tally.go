@@ -184,7 +184,7 @@ func (m *Machine) factsOf(i int) facts {
 		with(isWanted, opens).
 		with(isPromised, opens).
 		with(hasWon, c.Won).
-		with(willExpire, handedOver || c.State == Free || queued && (c.Called || c.expires > 0)).
+		with(willExpire, opens || queued && c.expires > 0).
 		with(mayTakeToken, c.vote == Yes || c.vote == Unanswered && m.tokenAt(i) > 0).
 		with(isTaken, c.Refused && votes).
 		with(mayBeTaken, asked || c.Refused && votes).

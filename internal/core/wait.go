@@ -307,7 +307,7 @@ func (m *Machine) expiry() (at time.Duration, furthest int) {
 	}
 	at, _ = m.earliest(func(i int) (time.Duration, bool) {
 		c := &m.Cells[i]
-		if c.State == Free || c.HandedToken > 0 || c.State == Queued && c.Called {
+		if isOpen(c) {
 			return 0, true
 		}
 		return c.expires, c.State == Queued && c.expires > 0

@@ -42,6 +42,23 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	}
 }
 
+// A server at two addresses is free once. The waiter needs the last cell, whose key expires soon.
+func TestASecondAddressDoesNotHideAnExpiry(t *testing.T) {
+	const soon = 20 * ms
+	m := start(4, 5)
+	plays(m, answer(Acquire, 0, Reply{TTL: soon, Holder: "b:0"}))
+	for cell := int32(1); cell < 4; cell++ {
+		plays(m, answer(Acquire, cell, Reply{OK: true, Token: 7}))
+	}
+	plays(m, answer(Acquire, 4, Reply{Ours: true, Holder: "a:1"}))
+	for _, cell := range []int32{4, 1, 2, 3} {
+		plays(m, answer(Yield, cell, Reply{OK: true, First: true}))
+	}
+	if due := m.Wake() - at(0).Mono; m.Phase() != Waiting || due < soon || due > 2*soon {
+		t.Errorf("phase %s, the next attempt is due after %v", phases[m.Phase()], due)
+	}
+}
+
 // A Redisson client has had one cell in a window, and its release calls the waiter. The windows of
 // the other cells end without a message.
 func TestACalledWaiterLooksWhenTheOtherKeysExpire(t *testing.T) {
