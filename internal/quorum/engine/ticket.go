@@ -41,10 +41,11 @@ func TicketOf[T any](place *Place[T], began int64, attempt int32, k Known) (tick
 }
 
 // Acceptance counts the cells that accepted or replaced the unsure ticket of an attempt. The second
-// attempt has one, too, if the replies to the first had no clock: cells that grant have none.
+// attempt has one, too, if the replies to the first had no clock: cells that grant have none. Those
+// queue the waiter at a Yield, and do not tell with which ticket.
 type Acceptance struct {
 	attempt            int32
-	accepted, replaced int
+	accepted, replaced int // replaced also counts cells that may have: those with a Yield
 }
 
 // Verdict is the consequence of a reply. Called and CalledAtAll count as messages of nodes that
@@ -60,18 +61,18 @@ type Verdict struct {
 // ticket.
 func (a *Acceptance) Judge(k *core.Call, e *wire.Entry, r *wire.Reply, cells int) (v Verdict) {
 	at, ok := r.Clock()
+	yielded := k.Do == core.Yield && r.Err == nil // its reply has no clock
 	switch {
-	// The reply to a Yield has no clock.
-	case k.Do == core.Yield && e.Unsure && r.Err == nil:
-		v.Called = true
+	case !ok && !yielded || !e.Unsure:
 		return v
-	case !ok || !e.Unsure || k.Attempt < a.attempt:
+	case k.Attempt < a.attempt:
+		v.Called = yielded
 		return v
 	case k.Attempt > a.attempt:
 		*a = Acceptance{attempt: k.Attempt}
 	}
 	switch {
-	case at.Sub(time.UnixMicro(e.Ticket)).Abs() <= wire.SameClock:
+	case !yielded && at.Sub(time.UnixMicro(e.Ticket)).Abs() <= wire.SameClock:
 		a.accepted++
 		v.Settled = a.accepted == cells
 	default:
