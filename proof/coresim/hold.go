@@ -245,7 +245,7 @@ func (t *tier) releasing(h *hold) {
 	}
 	t.watch.spans[h.span].to = t.world.Now()
 	t.watch.drop(h)
-	t.watch.moved(h.call.lock.all())
+	t.watch.moved(t.group(h.call.lock.all())) // callers between may give up before the next audit
 	if t.traces {
 		t.note("p%d: %s releases", h.call.process.number+1, h.call.caller.Waiter)
 	}

@@ -147,7 +147,7 @@ func (t *tier) mayGoOn(group, taken, alone nameSet) (first *worker) {
 			continue
 		}
 		ticket := int64(math.MinInt64)
-		if k.call != nil && k.call.entry.Ticket != 0 && !k.call.entry.Unsure {
+		if !k.isUnqueued() {
 			ticket = k.call.entry.Ticket
 		}
 		switch {
@@ -165,6 +165,30 @@ func (t *tier) mayGoOn(group, taken, alone nameSet) (first *worker) {
 		return nil
 	}
 	return first
+}
+
+// gaveUp notes progress with the names of a caller that gave up while it waited for a holder, if
+// the callers behind it can only go on now. They have had no time since the last audit. It counts
+// once, and only for later ones: however many come and give up, the time of a patient caller runs
+// out once those before it are gone.
+func (w *watch) gaveUp(k *worker) {
+	taken, alone := w.tier.taken()
+	if k.isUnqueued() || !k.isBlocked(taken, alone) {
+		return
+	}
+	for left := k.lock.all(); left != 0; {
+		group := w.group(left & -left)
+		left &^= group
+		if first := w.mayGoOn(group, taken, alone); first != nil && (first.isUnqueued() || k.call.entry.Ticket <= first.call.entry.Ticket) {
+			w.moved(group)
+		}
+	}
+}
+
+// isUnqueued reports whether a caller may be anywhere in the queues: its local queue has not
+// admitted it, or its ticket is unsure.
+func (k *worker) isUnqueued() bool {
+	return k.call == nil || k.call.entry.Ticket == 0 || k.call.entry.Unsure
 }
 
 func (k *worker) isPatient() bool {

@@ -372,6 +372,9 @@ func isSuccessorOf(owner, waiter string) bool {
 // returned notes that a worker's call has returned.
 func (w *watch) returned(k *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(o *worker) bool { return o == k })
+	if k.hold == nil && w.plan.Class == calm {
+		w.gaveUp(k)
+	}
 }
 
 // inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier

@@ -1,0 +1,50 @@
+package coresim
+
+import (
+	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// A MultiLock of x and y waits for x, and gives up. A patient caller of y behind it has had no time
+// yet; one before it has. Many that give up later do not give the patient caller more time.
+func TestCallersWhoGiveUpCountForThoseBehind(t *testing.T) {
+	for name, tt := range map[string]struct {
+		held    bool // x has a holder
+		tickets []int64
+		unsure  bool
+		moves   bool
+	}{
+		"before the patient caller":        {true, []int64{5}, false, true},
+		"after the patient caller":         {true, []int64{15, 16, 17}, false, false},
+		"with an unsure ticket":            {true, []int64{5}, true, false},
+		"while nobody holds their members": {false, []int64{5}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := contest{near: 50 * us, far: 350 * us, hold: ms}
+			all := c.begin(1, crowd{callers: 1, names: 0})
+			all.plan.Class = calm
+			all.world.Run(ms)
+			w := &all.watch
+			caller := func(names int, ticket int64) *worker {
+				s := &Step{Names: names}
+				k := &worker{process: all.procs[0], step: s, lock: all.lockOf(s), call: &call{}}
+				k.call.entry = wire.Entry{Ticket: ticket, Unsure: tt.unsure && names == 2}
+				return k
+			}
+			w.holds, w.calls = nil, []*worker{caller(1, 10)}
+			if tt.held {
+				w.holds = []*hold{{call: &call{lock: all.lockOf(&Step{Names: 0})}}}
+			}
+			const y = 1
+			for _, ticket := range tt.tickets {
+				k := caller(2, ticket)
+				w.calls = append(w.calls, k)
+				w.returned(k)
+			}
+			if moves := w.lastMoves[y] > 0; moves != tt.moves {
+				t.Errorf("progress with y: %v, want %v", moves, tt.moves)
+			}
+		})
+	}
+}
