@@ -217,6 +217,7 @@ func (c *call) send(calls []core.Call) {
 	if asks {
 		c.setTicket()
 		p.tier.timely(c)
+		p.tier.paced(c.worker)
 	}
 	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.entry.Ticket, Unsure: c.entry.Unsure, TTL: c.machine.Life(), Callers: 1}
 	if c.place != nil {

@@ -64,6 +64,7 @@ func (t *tier) granted(c *call) *hold {
 	}
 	t.besidePeers(h)
 	w.moved(c.lock.all())
+	w.changes++
 	for _, name := range c.lock.names {
 		if c.worker.text == nil {
 			t.ordered(h, name, bound)
@@ -184,6 +185,7 @@ func (t *tier) lostAt(c *call, why core.Reason) {
 	if t.traces {
 		t.note("p%d: %s has lost the lock: %d", c.process.number+1, c.caller.Waiter, why)
 	}
+	t.watch.changes++
 	h := c.worker.hold
 	if h == nil || h.call != c {
 		return
@@ -245,6 +247,7 @@ func (t *tier) releasing(h *hold) {
 	}
 	t.watch.spans[h.span].to = t.world.Now()
 	t.watch.drop(h)
+	t.watch.changes++
 	t.watch.moved(t.group(h.call.lock.all())) // callers between may give up before the next audit
 	if t.traces {
 		t.note("p%d: %s releases", h.call.process.number+1, h.call.caller.Waiter)

@@ -114,4 +114,9 @@ const (
 
 	// A machine does not ask the nodes again and again without a pause.
 	noStorm = "a machine does not spin"
+
+	// While nobody is granted or releases a lock, comes or gives up, no Redisson client takes or
+	// releases a member, and no fault begins or ends, a caller makes no more than 50 attempts, and
+	// one for each millisecond.
+	paced = "a waiter asks at the pace of changes"
 )

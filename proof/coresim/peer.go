@@ -238,6 +238,7 @@ func (p *peer) ask() {
 		case err == nil && granted:
 			p.keys[p.member] = sent + t.plan.Drift.Validity(t.plan.TTL, 0)
 			p.moves++
+			t.watch.changes++
 			p.visit(p.member + 1)
 		case err != nil || over:
 			p.fails()
@@ -312,6 +313,7 @@ func (p *peer) back(then func()) {
 		t, at := p.tier, p.cells[i]
 		p.keys[i] = 0
 		p.backs++
+		t.watch.changes++
 		p.request(at, func(n *scriptmodel.Node, now scriptmodel.Time) error {
 			held, err := n.Unlock(now, names[at.name], p.owner)
 			t.note("n%d: peer%d releases %s: %v %v", at.node+1, p.number+1, names[at.name], held, err)

@@ -205,3 +205,29 @@ func (k *worker) isBlocked(taken, alone nameSet) bool {
 	}
 	return false
 }
+
+// polls counts the attempts of a worker since the last change.
+type polls struct {
+	attempts int
+	changes  int
+	since    time.Duration // by the monotonic clock
+}
+
+// paced checks an attempt. Without a change, a waiter makes up to 16 attempts for other slots
+// (eagerMoves) and up to 16 in vain (eagerWakeUps), five more until the pause is long, and a
+// TryLock makes four; the rest of the 50 is room. Then it waits for at least 3 ms (grace), except
+// beside clients without messages: it looks at each cell that such a client has, every 5 ms on
+// average (engine.PollInterval). If all but one of a quorum are free, each look is an attempt. With
+// up to seven nodes these are four cells, so four attempts in 5 ms. This holds for each caller:
+// others do not make it ask more often.
+func (t *tier) paced(k *worker) {
+	const burst, pause = 50, time.Millisecond
+	p, now := &k.polls, t.now(k.process.number).Mono
+	if p.changes != t.watch.changes {
+		*p = polls{changes: t.watch.changes, since: now}
+	}
+	p.attempts++
+	if long := now - p.since; p.attempts > burst+int(long/pause) {
+		t.violate(paced, "w%d has made %d attempts in %v, and nothing has changed", k.number+1, p.attempts, long)
+	}
+}

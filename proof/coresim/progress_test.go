@@ -2,6 +2,7 @@ package coresim
 
 import (
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -44,6 +45,39 @@ func TestCallersWhoGiveUpCountForThoseBehind(t *testing.T) {
 			}
 			if moves := w.lastMoves[y] > 0; moves != tt.moves {
 				t.Errorf("progress with y: %v, want %v", moves, tt.moves)
+			}
+		})
+	}
+}
+
+// A worker asks again after a pause, with or without changes.
+func TestAWaiterAsksAtThePaceOfChanges(t *testing.T) {
+	for name, tt := range map[string]struct {
+		attempts, changeAfter int
+		pause                 time.Duration
+		storms                bool
+	}{
+		"a few at once":                    {attempts: 50},
+		"many at once":                     {attempts: 51, storms: true},
+		"many at once, and a change":       {attempts: 100, changeAfter: 50},
+		"many at the speed of the network": {attempts: 200, pause: ms / 2, storms: true},
+		"many looks":                       {attempts: 2000, pause: ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := contest{near: 50 * us, far: 350 * us, hold: time.Hour}
+			all := c.begin(1, crowd{callers: 1, names: 0})
+			all.world.Run(ms)
+			k, now := all.procs[0].workers[0], all.world.Now()
+			for i := range tt.attempts {
+				if i > 0 && i == tt.changeAfter {
+					all.watch.changes++
+				}
+				now += tt.pause
+				all.world.Run(now)
+				all.paced(k)
+			}
+			if storms := len(all.violations) > 0; storms != tt.storms {
+				t.Errorf("violations %v, want some: %v", all.violations, tt.storms)
 			}
 		})
 	}

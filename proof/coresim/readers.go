@@ -126,6 +126,7 @@ func (k *worker) downgrade() {
 	}
 	k.hold.downgraded = true
 	c.process.tier.watch.moved(c.lock.all())
+	c.process.tier.watch.changes++
 	c.renewNow(core.Downgrade, func(r core.Round) {
 		k.extended(c, began, r)
 		if r.Won {

@@ -31,6 +31,7 @@ type watch struct {
 	lastMoves [len(names)]time.Duration // by name: see progress
 	keeps     bool                      // the plan's
 	moves     int                       // of peers, at the last audit
+	changes   int                       // see paced
 	unchecked bool                      // scripts are only counted
 	spans     []span
 	kept      []span // of locks that Unlock has left for a while
@@ -372,6 +373,7 @@ func isSuccessorOf(owner, waiter string) bool {
 // returned notes that a worker's call has returned.
 func (w *watch) returned(k *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(o *worker) bool { return o == k })
+	w.changes++
 	if k.hold == nil && w.plan.Class == calm {
 		w.gaveUp(k)
 	}

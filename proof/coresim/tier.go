@@ -287,6 +287,7 @@ func (t *tier) trouble(process, node int) {
 
 // suffer records a fault and its effect on clients.
 func (t *tier) suffer(f *fleet.Fault, ended bool) {
+	t.watch.changes++
 	if t.traces {
 		t.note("fault, ended %v: %s", ended, describe(f))
 	}

@@ -32,6 +32,7 @@ type worker struct {
 	got      int   // holds
 	text     *text // of an Attach; nil for other calls
 	taker    int   // which of its takers this is
+	polls    polls
 }
 
 // after runs do after d, unless the worker does something else by then.
@@ -72,6 +73,7 @@ func (k *worker) begin() {
 		k.after(k.limit, k.cancel)
 	}
 	p.tier.watch.calls = append(p.tier.watch.calls, k)
+	p.tier.watch.changes++
 	k.enqueue()
 }
 
