@@ -85,30 +85,3 @@ func (p *Plan) manyIDs(g generator) {
 		p.Faults = append(p.Faults, fleet.Fault{Kind: fleet.Forget, At: at, Node: g.IntN(p.Nodes)})
 	}
 }
-
-// isOrdered is isLinearizable for many ids. It takes no exponential time, but finds fewer
-// violations. Each call has at least as many ids as were added before it, and at most as many as
-// were being added by its end. A later call has no fewer than an earlier one.
-func (h *history) isOrdered() bool {
-	for _, c := range h.calls {
-		if c.What == adds || !c.over || c.err != nil {
-			continue
-		}
-		before, begun := make(map[int]bool), make(map[int]bool)
-		for _, o := range h.calls {
-			switch {
-			case o.What == adds && o.called < c.returned:
-				begun[o.ID] = true
-				if o.over && o.err == nil && o.returned < c.called {
-					before[o.ID] = true
-				}
-			case o.What != adds && o.over && o.err == nil && o.returned < c.called && o.size > c.size:
-				return false
-			}
-		}
-		if c.size < min(len(before), h.terms.N) || c.size > len(begun) {
-			return false
-		}
-	}
-	return true
-}

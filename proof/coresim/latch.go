@@ -3,15 +3,11 @@ package coresim
 import (
 	"errors"
 	"fmt"
-	"math"
-	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/anishathalye/porcupine"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
@@ -446,39 +442,11 @@ func (t *tier) openLatch() {
 	}
 	end(begin(waits, 0))
 	end(begin(counts, 0))
-	inOrder := t.latch.isLinearizable
-	if t.plan.Big {
-		inOrder = t.latch.isOrdered
+	var calls []fleet.SetCall
+	for _, c := range t.latch.calls {
+		calls = append(calls, fleet.SetCall{Adds: c.What == adds, ID: c.ID, Size: c.size, Called: c.called, Returned: c.returned, OK: c.over && c.err == nil})
 	}
-	if t.plan.Class != beyond && len(t.violations) == 0 && !inOrder() {
+	if t.plan.Class != beyond && len(t.violations) == 0 && !fleet.IsSet(t.plan.Latch.N, calls) {
 		t.violate(oneSet, "the calls are not linearizable: %v", t.latch.calls)
 	}
-}
-
-// isLinearizable reports whether a set in one place would allow some order of the calls. A Done
-// that has not succeeded may add its id at any later time, or never.
-func (h *history) isLinearizable() bool {
-	model := porcupine.Model{
-		Init: func() any { return uint64(0) },
-		Step: func(state, input, _ any) (bool, any) {
-			ids, c := state.(uint64), input.(*latchCall)
-			if c.What == adds {
-				return true, ids | 1<<c.ID
-			}
-			return min(bits.OnesCount64(ids), h.terms.N) == c.size, ids
-		},
-	}
-	var ops []porcupine.Operation
-	for i, c := range h.calls {
-		o := porcupine.Operation{ClientId: i, Input: c, Call: c.called, Return: c.returned}
-		switch {
-		case c.over && c.err == nil:
-		case c.What == adds:
-			o.Return = math.MaxInt64
-		default:
-			continue
-		}
-		ops = append(ops, o)
-	}
-	return porcupine.CheckOperations(model, ops)
 }

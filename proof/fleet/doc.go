@@ -24,4 +24,8 @@
 // # Faults
 //
 // A [Fault] happens to a node, to a client or between the two. [FaultKind] has the kinds.
+//
+// # Latches
+//
+// [IsSet] checks the calls on a latch, in the wire tier, too.
 package fleet

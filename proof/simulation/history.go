@@ -2,11 +2,9 @@ package simulation
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
 	"time"
 
-	"github.com/anishathalye/porcupine"
+	"github.com/quorumlock/quorumlock/proof/fleet"
 )
 
 // history has the calls on the latch, and their results. The world's mutex guards all of it.
@@ -63,48 +61,19 @@ func (h *history) returned(c *latchCall, n int, err error) {
 	c.returned, c.to, c.count, c.err = h.clock, time.Now(), n, err
 }
 
-// set is the model of a latch: a set of ids in one place, n of which open it.
-func set(n int) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return uint64(0) },
-		Step: func(state, input, _ any) (bool, any) {
-			ids, c := state.(uint64), input.(*latchCall)
-			is := min(bits.OnesCount64(ids), n)
-			switch c.what {
-			case adds:
-				return true, ids | 1<<c.id
-			case waits:
-				return is == n, ids
-			}
-			return is == c.count, ids
-		},
-		DescribeOperation: func(input, _ any) string { return fmt.Sprint(input) },
-	}
-}
-
-// isLinearizable reports whether a single set would allow some order of the calls. A Done that
-// failed may add its id at any later time, or never; other failed calls do not count.
-func isLinearizable(n int, calls []*latchCall) bool {
-	var ops []porcupine.Operation
-	for i, c := range calls {
-		o := porcupine.Operation{ClientId: i, Input: c, Call: c.called, Return: c.returned}
-		switch {
-		case c.err == nil:
-		case c.what == adds:
-			o.Return = math.MaxInt64
-		default:
-			continue
-		}
-		ops = append(ops, o)
-	}
-	return porcupine.CheckOperations(set(n), ops)
-}
-
 // checkLatch checks the whole history of the latch. It is called with the world's mutex held.
 func (w *world) checkLatch() {
 	p, h := w.plan, &w.history
-	if !isLinearizable(p.Latch, h.calls) {
-		w.violateLocked(oneSet, "no order of the calls makes sense: %v", h.calls)
+	var calls []fleet.SetCall
+	for _, c := range h.calls {
+		size := c.count
+		if c.what == waits {
+			size = p.Latch
+		}
+		calls = append(calls, fleet.SetCall{Adds: c.what == adds, ID: c.id, Size: size, Called: c.called, Returned: c.returned, OK: c.err == nil})
+	}
+	if !fleet.IsSet(p.Latch, calls) {
+		w.violateLocked(oneSet, "the calls are not linearizable: %v", h.calls)
 	}
 	var open time.Time // the return of the first call that saw it open
 	for _, c := range h.calls {
