@@ -67,7 +67,7 @@ var bugs = []mutation.Bug{
 	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200, "nothing is left behind"), core(4000, "nothing fails while nothing is wrong")),
 	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000, "nothing is left behind")),
 	bug("a handoff is believed without proof", "internal/quorum/engine Message.Event", "m.handoff.ProvenBy(secret)", "true", core(4000, "backed by a quorum")),
-	bug("a MultiLock is not told that its turn may have come", "internal/core Machine.summon", "c.Called, c.summoned = true, true", "c.Called, c.summoned = len(m.Cells) <= 7, true", core(8000, "somebody is granted in so many round trips")),
+	bug("a MultiLock is not told that its turn may have come", "internal/core Machine.summon", "c.Called, c.summoned = true, true", "c.Called, c.summoned = len(m.Cells) <= 7, true", wire(400, "somebody is granted in so many round trips"), core(8000, "somebody is granted in so many round trips")),
 
 	// Servers and connections.
 	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000, "mutual exclusion")),

@@ -14,13 +14,15 @@ type call struct {
 	ticket int64
 	began  time.Time
 	ends   time.Time // if it gets nothing
+	// Its wait has no end, and nothing cancels it.
+	patient bool
 }
 
 // waits notes the start of a call of Lock. It returns the function that notes the end; got reports
 // whether the call got the lock.
 func (t *watch) waits(p *process, s Step, limit time.Duration) (done func(got bool)) {
 	name := s.Name
-	c := &call{p, name, s.Read, int64(time.Now().Add(p.ahead).UnixMicro()), time.Now(), time.Now().Add(limit)}
+	c := &call{p, name, s.Read, int64(time.Now().Add(p.ahead).UnixMicro()), time.Now(), time.Now().Add(limit), limit == time.Hour && s.Told == 0}
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
 	t.calls = append(t.calls, c)

@@ -178,6 +178,7 @@ func (t *watch) releasing(h *hold) {
 	h.released = true
 	t.past[h.past].to = t.world.now()
 	t.holds = slices.DeleteFunc(t.holds, func(o *hold) bool { return o == h })
+	t.moved(setOf(h.locks...))
 	if slot := h.lease.Slot(); slot != h.slot {
 		t.world.violateLocked(reentrancy, "%s had slot %d, and has %d", h.owner, h.slot, slot)
 	}

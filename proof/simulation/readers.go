@@ -137,6 +137,7 @@ func (t *watch) shares(h *hold) {
 	for _, name := range h.names {
 		h.reads[name] = true
 	}
+	t.moved(setOf(h.locks...))
 }
 
 // downgrade turns the worker's hold into a share.

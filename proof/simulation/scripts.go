@@ -29,6 +29,8 @@ type watch struct {
 	past    []span
 	refuse  []span // TryLocks that were refused because the lock is held
 	waited  []span // calls of callers that want a lock alone
+
+	lastMoves map[nameSet]time.Time // by name: see progress
 }
 
 // activity is the activity for an owner or a waiter.
@@ -72,6 +74,8 @@ func newWatch(w *world) *watch {
 	t := &watch{
 		world: w, owners: make(map[string]*activity), waiters: make(map[string]*activity), ran: make(map[string]bool),
 		names: map[string]*granted{"x": newGranted()}, // which probe takes
+
+		lastMoves: make(map[nameSet]time.Time),
 	}
 	for _, wp := range w.plan.Workers {
 		for _, s := range wp.Steps {
@@ -445,6 +449,7 @@ func (t *watch) audit() {
 	const refresh = 600 * time.Millisecond
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
+	t.progress()
 	for _, n := range t.world.nodes {
 		n.tick()
 		for _, name := range t.world.locks() {
