@@ -44,23 +44,26 @@
 //     semaphore (slots.go) are in one of four, too.
 //   - A crowd, in one plan of 25: one process has 8 to 12 more callers of one lock, some of which
 //     give up.
+//   - Big plans (big.go), about one of 100: up to 40 slots of a semaphore with about as many
+//     callers; up to 40 callers of a MultiLock with a reader, 20 with faults or three members, some
+//     of which give up; or a latch with up to 80 ids that are added at about the same time.
 //   - Addresses (node.several) that lead to two servers for a while; connections alternate between
 //     them.
 //   - A process with Redisson, the Java client (java.go), in one plan of twenty, where nothing
 //     fails. Its locks allow for no drift, check no validity, learn of no loss and have no tokens,
 //     so under faults the end of a Java hold would be unknown. It does not queue, so the next
 //     waiter may be late and a rush may have no winner.
-//   - Callers of a latch (latch.go), in one plan of six; porcupine checks their calls (history.go).
-//     In half of the plans with faults, the nodes that a process can reach keep changing, often to
-//     a single one. A latch promises nothing if more nodes forget than may, so such plans have
-//     none.
+//   - Callers of a latch (latch.go), in one plan of six; fleet.IsSet checks their calls
+//     (history.go). In half of the plans with faults, the nodes that a process can reach keep
+//     changing, often to a single one. A latch promises nothing if more nodes forget than may, so
+//     such plans have none.
 //
 // A plan (plan.go) is calm: nothing fails; bounded: no more nodes forget than the quorum allows
 // for, and the clocks keep to the drift; or beyond that. Some of the bounded plans have the restart
 // guard: any number of nodes may then restart without their data, or be replaced by a replica. The
 // invariants (invariant.go) name the plans that they bind. They are checked at every script that
 // runs (scripts.go), at every grant (hold.go), at the end of every call (worker.go), now and then
-// (watch.audits), and at the end (world.end).
+// (watch.audits, progress.go), and at the end (world.end).
 //
 // # Not covered
 //

@@ -34,6 +34,7 @@ type Plan struct {
 	Idle        bool          // at the end a day without calls, and then one of every process
 	Bundles     bool          // the nodes take bundles, and one process has more callers
 	Readers     bool          // some of the calls are of readers
+	Big         bool          // many callers, slots or ids
 	Permits     int           // of the semaphore s; 0: unused
 	Latch       int           // how many ids open the latch l; 0: unused
 	IDs         int           // how many ids there are
@@ -82,7 +83,7 @@ type WorkerPlan struct {
 // Step is one acquisition and the use of its hold.
 type Step struct {
 	After time.Duration // before the call
-	// "x", "y", "s" for the semaphore, "x+y" or "x+s" for a MultiLock, "l" for the latch.
+	// "x", "y", "s" for the semaphore, "x+y", "x+s" or "x+y+s" for a MultiLock, "l" for the latch.
 	Name    string
 	Read    int `shrink:"0"` // the shared members
 	Try     bool
@@ -223,6 +224,7 @@ func newPlan(seed uint64) *Plan {
 	p.java()
 	p.twins()
 	p.detaches()
+	p.big()
 	return p
 }
 

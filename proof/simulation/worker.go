@@ -37,7 +37,10 @@ func (k *worker) work(ctx context.Context, steps []Step) {
 // rest sleeps until an instant that is this worker's alone, and while its process is paused. It
 // reports whether the process lives.
 func (k *worker) rest(ctx context.Context, d time.Duration) bool {
-	const apart = 64 * time.Microsecond
+	apart := 64 * time.Microsecond
+	if k.world.plan.Big {
+		apart *= 4
+	}
 	for range 2 {
 		at := (k.world.now() + d).Truncate(apart) + apart + time.Duration(k.number+1)*2*time.Microsecond
 		time.Sleep(at - k.world.now())
@@ -66,7 +69,11 @@ func (k *worker) locker(s Step, opts []quorumlock.Option) (quorumlock.Locker, er
 	if len(names) == 1 {
 		return k.member(s, s.Name, opts...), nil
 	}
-	return multilock.New([]quorumlock.Locker{k.member(s, names[0]), k.member(s, names[1])}, opts...)
+	var members []quorumlock.Locker
+	for _, name := range names {
+		members = append(members, k.member(s, name))
+	}
+	return multilock.New(members, opts...)
 }
 
 func (k *worker) member(s Step, name string, opts ...quorumlock.Option) quorumlock.Locker {
