@@ -52,19 +52,21 @@ func (t *watch) ticketed(m message) {
 // inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
 // call of the same process for the same lock may still wait. Readers are exempt, since they share
 // the lock. So is a call that has its slot of a semaphore, and may have to agree on the slot's
-// token. Calls that find several free slots within a round trip may be served in any order: a
-// call that finds its script missing is sent again.
+// token. Calls that find several free slots within a round trip may be served in any order, also as
+// members of MultiLocks whose other members they share: a call that finds its script missing is
+// sent again.
 func (t *watch) inCallOrder(c *call) {
-	alone := slices.ContainsFunc(strings.Split(c.name, "+"), func(name string) bool { return !Step{Read: c.read}.reads(name) })
-	if t.world.plan.Class != calm || !alone {
+	names := strings.Split(c.name, "+")
+	names = slices.DeleteFunc(names, func(name string) bool { return Step{Read: c.read}.reads(name) })
+	if t.world.plan.Class != calm || len(names) == 0 {
 		return
 	}
+	several := len(names) == 1 && names[0] == semaphore && t.world.plan.Permits > 1
 	for _, o := range t.calls { // in the order in which they began
-		several := c.name == semaphore && t.world.plan.Permits > 1
 		if o == c || several && c.began.Sub(o.began) < 4*t.world.plan.Latency {
 			return
 		}
-		if o.proc == c.proc && o.name == c.name && o.read == c.read && !t.agrees(c.proc, c.name) {
+		if o.proc == c.proc && o.name == c.name && o.read == c.read && !t.agrees(c.proc, names[0]) {
 			t.world.violateLocked(callOrder, "%v: the call for %s of %v was granted past that of %v", c.proc, c.name, c.began.Sub(t.world.began), o.began.Sub(t.world.began))
 		}
 	}
