@@ -8,14 +8,13 @@ import (
 
 // call is a call of Lock that waits.
 type call struct {
-	proc   *process
-	name   string
-	read   int
-	ticket int64
-	began  time.Time
-	ends   time.Time // if it gets nothing
-	// Its wait has no end, and nothing cancels it.
-	patient bool
+	proc    *process
+	name    string
+	read    int
+	ticket  int64
+	began   time.Time
+	ends    time.Time // if it gets nothing
+	patient bool      // the limit is an hour, and nothing cancels the call
 }
 
 // waits notes the start of a call of Lock. It returns the function that notes the end; got reports
@@ -32,6 +31,7 @@ func (t *watch) waits(p *process, s Step, limit time.Duration) (done func(got bo
 		if got {
 			t.inCallOrder(c)
 		}
+		t.ends(c, got)
 		t.calls = slices.DeleteFunc(t.calls, func(o *call) bool { return o == c })
 		if s.Read == 0 {
 			t.waited = append(t.waited, span{names: strings.Split(name, "+"), from: c.began.Sub(t.world.began), to: t.world.now()})

@@ -25,8 +25,8 @@ func setOf(names ...string) (s nameSet) {
 // group waits for a holder, and one is patient, one of the group is granted its lock within the
 // time of 40 messages and the pauses of a split vote: no message is lost, so no caller waits for
 // its refresh. The audits sample that. A caller that waits for a holder exempts its group, because
-// the clocks here are too far apart to tell who is first. Plans with Java are exempt: callers only
-// poll for it.
+// the clocks here are too far apart to tell who is first. Plans with Java are exempt: callers poll
+// its locks.
 func (t *watch) progress() {
 	p := t.world.plan
 	if p.Class != calm || len(p.Java) > 0 {
@@ -54,7 +54,17 @@ func (t *watch) progress() {
 	}
 }
 
-// moved notes progress with the names: the end of a hold, or a caller that waits for a holder.
+// ends notes progress at the end of a call: a grant, or the end of a call that may have exempted its
+// group since the last audit.
+func (t *watch) ends(c *call, got bool) {
+	group := t.group(c.names())
+	taken, alone := t.taken()
+	if got || t.mayGoOn(group, taken, alone) == nil {
+		t.moved(group)
+	}
+}
+
+// moved notes progress with the names: a grant, the end of a hold, or a group that is exempt.
 func (t *watch) moved(s nameSet) {
 	for name := nameSet(1); name <= s; name <<= 1 {
 		if s&name != 0 {
@@ -95,8 +105,9 @@ func (t *watch) group(s nameSet) nameSet {
 	return s
 }
 
-// mayGoOn returns the first patient caller of a group without callers that wait for a holder; nil
-// if there is none. Callers with a limited wait are exempt: they may pause, or have given up.
+// mayGoOn returns the first patient caller of a group. It returns nil if there is none, or if a
+// caller of the group waits for a holder. A caller with a limited wait is not patient: it may pause,
+// or have given up.
 func (t *watch) mayGoOn(group, taken, alone nameSet) (patient *call) {
 	for _, c := range t.calls {
 		switch names := c.names(); {
