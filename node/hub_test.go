@@ -283,8 +283,9 @@ func TestAChannelThatIsNotAllowedSilencesNoOther(t *testing.T) {
 	})
 }
 
-// Each confirmation of a subscription wakes all waiters of a client. So a connection that dies soon
-// after it is retried later and later. One that lived for a while is replaced as soon as possible.
+// Each confirmation of a subscription wakes the waiters of its channels. So a connection that dies
+// soon after it is retried later and later. One that lived for a while is replaced as soon as
+// possible.
 func TestConnectionsOfSubscriptionsThatDieSoonAreSeldomReplaced(t *testing.T) {
 	for every, want := range map[time.Duration][2]int{70 * time.Millisecond: {20, 25}, 1100 * time.Millisecond: {20, 25}, 4 * time.Second: {15, 15}} {
 		locktest.Run(t, every.String(), func(t *testing.T) {

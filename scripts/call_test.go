@@ -186,9 +186,9 @@ func TestAFirstThatDoesNotComeHasEverybodyBeforeTheAskerCalled(t *testing.T) {
 	s.checkQueue("alice:2", "bob:1", "carol:1")
 }
 
-// The living are called once for a first that does not come, and once more for the next one. A first
-// that has come, and is overdue again, counts as the next one.
-func TestTheLivingAreCalledOnceForAFirstThatDoesNotCome(t *testing.T) {
+// A first that does not come is overdue. The waiters behind it are called once, and once more for
+// the next overdue first. A first that came, and is overdue again, is the next one.
+func TestEachWaiterIsCalledOnceForAnOverdueFirst(t *testing.T) {
 	s := gather(t)
 	s.grant("x", "holder:1", 1, 1)
 	asks := func(waiter quorumlock.Owner, ticket int64, told ...string) {

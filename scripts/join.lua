@@ -48,10 +48,10 @@ end
 -- callFirst is for a caller that finds the lock free and is not first in the queue. The first
 -- waiter may not know that, or may be dead, so it is called. If it was called before and has not
 -- come, all waiters queued before me are called at once. So the time of all dead ones ends
--- together, however many there are. Each is called once for the same first one, or the living would
--- call each other again and again: my ticket is stored with the deadline of the first, until that
--- one comes or is dropped. All with lower tickets have been called, or have joined since. callFirst
--- returns the number of ms after which I should ask again.
+-- together, however many there are. Each is called once for the same first: my ticket is stored
+-- with the deadline of the first, until the first comes or is dropped. All waiters with lower
+-- tickets have been called, or have joined since. callFirst returns the number of ms until I should
+-- ask again.
 local function callFirst(me, now)
   local two, stored = front(me, now)
   local left = deadline(stored[1]) - now

@@ -23,7 +23,8 @@
 -- The stored entry is `<deadline> <callers>`, or `<deadline> <callers> <time of the refresh>
 -- <successor>`, with times in ms of the node's clock. An entry of 0 callers is no waiter, but a
 -- window's: it keeps a free lock from all waiters for a moment, see open.lua.
--- `,<ticket>` follows the deadline of a first waiter that is overdue: see callFirst in join.lua.
+-- `,<ticket>` follows the deadline of an overdue first once a waiter has called the others: see
+-- callFirst in join.lua.
 --
 -- The client hears on the channel quorumlock_wake:<client>:
 --   handoff <waiter> <attempt> <cell> <token> <proof> <lock>   the lock is the successor's

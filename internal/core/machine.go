@@ -143,7 +143,7 @@ type Machine struct {
 	handoffDeadline time.Duration // in Waiting: end of the wait for calls and handoffs; 0: none
 	handoffWait     time.Duration // the length of that wait; 0: not chosen yet
 	waitingSince    time.Duration // when Waiting began
-	readySince      time.Duration // the first of consecutive waits for free cells alone; 0: none
+	readySince      time.Duration // start of consecutive waits for free cells alone; 0: none
 	refresh         time.Duration // refreshAfter at the last attempt, as the nodes were told
 
 	token      uint64        // chosen by agree; valid from then on

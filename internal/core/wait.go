@@ -30,10 +30,10 @@ const (
 	grace    = 3 * time.Millisecond
 	maxGrace = 100 * time.Millisecond
 
-	// After readyFor of attempts on free cells alone, the waits grow: a readyShare-th of the time
-	// since then, up to a refresh. If holders lack different nodes, most nodes have a free slot, but
-	// a quorum has none in common. With a shorter readyFor, many callers of as many free slots
-	// would be slower. A handoff or a released slot ends the growth.
+	// Once free cells alone have caused attempts for readyFor, the wait is the time since then
+	// divided by readyShare, from grace to refresh. If the holders lack different nodes, most nodes
+	// have a free slot, but no slot is free at a quorum. A shorter readyFor would slow down callers
+	// of as many free slots. A handoff, a released slot, or a wait without a free quorum ends it.
 	readyFor   = 2 * time.Second
 	readyShare = 4
 
@@ -177,7 +177,8 @@ func (m *Machine) lookAround(now Time) {
 			m.handoffWait = min(m.voteGrace()<<min(max(m.wokenInVain-eagerWakeUps, 0), maxDoublings), refresh)
 		}
 		m.handoffDeadline = now.Mono + m.handoffWait
-	// Free cells alone form a quorum. The attempt met leftovers of the one before, gone by then.
+	// Free cells alone form a quorum: leftovers of the last attempt go first, see readyFor. After a
+	// late grant, the pause of afterFailure counts instead.
 	case ready && m.reason != TooLate:
 		if m.readySince == 0 {
 			m.readySince = now.Mono

@@ -42,7 +42,8 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	}
 }
 
-// A server at two addresses is free once. The waiter needs the last cell, whose key expires soon.
+// Two addresses of one server count as one free cell. The waiter also needs cell 0, which expires
+// soon.
 func TestASecondAddressDoesNotHideAnExpiry(t *testing.T) {
 	const soon = 20 * ms
 	m := start(4, 5)

@@ -49,7 +49,7 @@ type call struct {
 	timer      *time.Timer
 	armed      time.Duration // when timer fires, by the monotonic clock; 0 if not set
 	todo       []core.Call   // not sent yet
-	spare      []core.Call   // memory for later calls; empty
+	spare      []core.Call   // memory for later calls; length 0
 	busy       bool          // a goroutine is in flush
 	ticket     int64         // of the last attempt: see setTicket
 	unsure     bool          // too few node clocks were known for ticket
@@ -222,7 +222,7 @@ func (c *call) flush() {
 		c.mu.Unlock()
 		c.send(ctx, now)
 		c.mu.Lock()
-		if c.spare = now[:0]; len(c.todo) == 0 { // most calls never need two memories
+		if c.spare = now[:0]; len(c.todo) == 0 { // most calls need one buffer
 			c.todo, c.spare = c.spare, c.todo
 		}
 	}
@@ -274,8 +274,8 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 	}
 }
 
-// entry returns the waiter's entry for the queues of the nodes, and a time before it is sent: that
-// of the last event. asks reports that an attempt begins, which needs a ticket.
+// entry returns the waiter's entry for the queues of the nodes, and the time of the last event,
+// which is before the entry is sent. asks reports that an attempt begins, which needs a ticket.
 func (c *call) entry(asks bool) (wire.Entry, core.Time) {
 	c.mu.Lock()
 	life := c.machine.Life()
@@ -336,7 +336,7 @@ type request struct {
 	scripts  []wire.Call // one for each of calls
 	entry    wire.Entry  // the waiter's entry, to which scripts refer
 	sent     time.Time
-	asked    core.Time // the client's time before sent, if calls may queue the waiter; otherwise zero
+	asked    core.Time // time of the last event before sent; zero unless calls may queue the waiter
 	answered func([]wire.Reply)
 }
 

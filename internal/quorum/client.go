@@ -185,7 +185,7 @@ func (c *Client) time() core.Time {
 	return t
 }
 
-// mono is time by the monotonic clock alone, without a system call: it notices no suspend.
+// mono returns the monotonic part of time. It needs no system call, and notices no suspend.
 func (c *Client) mono() time.Duration { return c.now().Sub(c.base) }
 
 // clocks returns the result of time, and the same moment by the monotonic clock and the wall clock.

@@ -20,7 +20,7 @@ type hold struct {
 	first    holds // of the first lease; set once
 	loss     *quorumlock.LostError
 	over     bool          // the last lease was unlocked, or the hold was detached or resigned
-	ended    time.Duration // when over or loss was set first, by the monotonic clock
+	ended    time.Duration // end of the hold by the monotonic clock; valid if isOver
 	kept     time.Duration // by the monotonic clock; the nodes keep the lock until then
 	released chan struct{} // closed when the release is decided; nil until over
 	waiting  []extension   // calls of Extend and Downgrade
@@ -49,10 +49,10 @@ type extension struct {
 	ctx   context.Context // of the caller
 }
 
-// isOver reports whether the hold was given back or lost.
+// isOver reports whether the hold was released, detached or lost.
 func (h *hold) isOver() bool { return h.over || h.loss != nil }
 
-// note records the end of the hold, before over or loss is set.
+// note records the time of the end of the hold. The caller sets over or loss next.
 func (h *hold) note(now core.Time) {
 	if !h.isOver() {
 		h.ended = now.Mono
@@ -329,8 +329,8 @@ func Resign(lease *quorumlock.Lease) error {
 	return in.call.resign(lease.Context())
 }
 
-// unlock ends and releases the hold. The key stays until kept. The caller holds mu, and calls flush
-// next.
+// unlock ends and releases the hold. The key stays until hold.kept. The caller holds mu, and calls
+// flush next.
 func (c *call) unlock(now core.Time) {
 	keep := max(c.hold.kept-now.Mono, 0)
 	if keep > 0 {

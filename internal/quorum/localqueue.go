@@ -14,8 +14,8 @@ type localQueue struct {
 	lock *Lock
 }
 
-// place is a caller's entry in a local queue. Its channel is closed when the caller is admitted; nil
-// if that was at once.
+// place is a caller's entry in a local queue. Its channel is closed when the caller is admitted.
+// The channel is nil if the caller was admitted at once.
 type place struct {
 	engine.Place[chan struct{}]
 	queue *localQueue

@@ -55,7 +55,8 @@ func pairs(tb testing.TB, opts ...quorumlock.Option) (pair func()) {
 	}
 }
 
-// unobserved is the allocations of a Lock and Unlock without an Observer. It may only fall.
+// unobserved is the number of allocations of a Lock and Unlock without an Observer. It may only
+// fall.
 const unobserved = 22
 
 func TestNobodyObservingCostsNoAllocation(t *testing.T) {

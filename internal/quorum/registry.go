@@ -14,7 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
-// waiterOf returns the waiter of a call, and the owner of its first attempt. They share one memory.
+// waiterOf returns the waiter of a call, and the owner of its first attempt. Both share one
+// allocation.
 func (c *Client) waiterOf(number uint64) (waiter, first quorumlock.Owner) {
 	var memory [128]byte
 	b := append(append(memory[:0], c.id...), ':')

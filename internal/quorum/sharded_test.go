@@ -123,7 +123,7 @@ func TestASubscriptionWakesOnlyTheWaitersOfItsChannel(t *testing.T) {
 				return err
 			}))
 		}
-		// Less than the time between two refreshes of a waiter.
+		// acquires returns the acquires of during and the 50 ms after it: less than a refresh.
 		acquires := func(during func()) (n int) {
 			for _, s := range w.servers {
 				n -= s.Ran("acquire")

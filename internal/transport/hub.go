@@ -54,7 +54,7 @@ type listener struct {
 
 const (
 	retrySubscribe = 200 * time.Millisecond // minimum time between two connections
-	longestRetry   = 3 * time.Second        // the same while confirmed ones die sooner
+	longestRetry   = 3 * time.Second        // maximum of that time, and the age that resets it
 	pingEvery      = 3 * time.Second        // on a silent connection
 	longestSilence = 2*pingEvery + defaultTimeout
 )
@@ -166,9 +166,9 @@ func (h *hub) close() {
 	h.finished.Wait()
 }
 
-// run keeps a connection open from the first listener to the last. Each confirmed connection makes
-// all waiters ask the nodes. So the time between two doubles while they die soon. A failed dial
-// wakes nobody, and does not count: a node that restarts is heard at once.
+// run keeps a connection open from the first listener to the last. Each confirmation wakes the
+// waiters of the channel. So while confirmed connections die within longestRetry, the pause between
+// two of them doubles. A failed dial wakes nobody: the next one follows after retrySubscribe.
 func (h *hub) run() {
 	retry := retrySubscribe
 	for h.isWanted() {

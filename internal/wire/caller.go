@@ -57,7 +57,7 @@ func around(cells Cells, cell int) (first, last int) {
 // Caller is one call of Lock or TryLock, as the nodes know it.
 type Caller struct {
 	Waiter quorumlock.Owner
-	First  quorumlock.Owner // of the first attempt, to share its memory; may be empty
+	First  quorumlock.Owner // owner of the first attempt, in Waiter's memory; may be empty
 	Ticket int64
 	Secret string           // proves that a handoff comes from a node; empty for a TryLock
 	Parked quorumlock.Owner // for whom a Detach parks the hold; valid from then on

@@ -248,7 +248,8 @@ func (t *tier) releasing(h *hold) {
 	t.watch.spans[h.span].to = t.world.Now()
 	t.watch.drop(h)
 	t.watch.changes++
-	t.watch.moved(t.group(h.call.lock.all())) // callers between may give up before the next audit
+	// Callers that connect the names may give up before the next audit.
+	t.watch.moved(t.group(h.call.lock.all()))
 	if t.traces {
 		t.note("p%d: %s releases", h.call.process.number+1, h.call.caller.Waiter)
 	}

@@ -115,8 +115,8 @@ const (
 	// A machine does not ask the nodes again and again without a pause.
 	noStorm = "a machine does not spin"
 
-	// While nobody is granted or releases a lock, comes or gives up, no Redisson client takes or
-	// releases a member, and no fault begins or ends, a caller makes no more than 50 attempts, and
-	// one for each millisecond.
+	// Without a change, a caller makes at most 50 attempts plus one a millisecond. A change is a
+	// grant, a release, a loss, a downgrade, the start or end of a call or of a fault, or a member
+	// that a Redisson client takes or releases.
 	paced = "a waiter asks at the pace of changes"
 )

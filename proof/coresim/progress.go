@@ -147,7 +147,7 @@ func (t *tier) mayGoOn(group, taken, alone nameSet) (first *worker) {
 			continue
 		}
 		ticket := int64(math.MinInt64)
-		if !k.isUnqueued() {
+		if !k.hasUnknownPlace() {
 			ticket = k.call.entry.Ticket
 		}
 		switch {
@@ -167,27 +167,26 @@ func (t *tier) mayGoOn(group, taken, alone nameSet) (first *worker) {
 	return first
 }
 
-// gaveUp notes progress with the names of a caller that gave up while it waited for a holder, if
-// the callers behind it can only go on now. They have had no time since the last audit. It counts
-// once, and only for later ones: however many come and give up, the time of a patient caller runs
-// out once those before it are gone.
+// gaveUp notes progress with the names of a blocked caller that gave up, if a patient caller behind
+// it can go on now. That caller's time begins here, not at the last audit. Callers that give up
+// behind the patient caller do not count, so its time runs out at last.
 func (w *watch) gaveUp(k *worker) {
 	taken, alone := w.tier.taken()
-	if k.isUnqueued() || !k.isBlocked(taken, alone) {
+	if k.hasUnknownPlace() || !k.isBlocked(taken, alone) {
 		return
 	}
 	for left := k.lock.all(); left != 0; {
 		group := w.group(left & -left)
 		left &^= group
-		if first := w.mayGoOn(group, taken, alone); first != nil && (first.isUnqueued() || k.call.entry.Ticket <= first.call.entry.Ticket) {
+		if first := w.mayGoOn(group, taken, alone); first != nil && (first.hasUnknownPlace() || k.call.entry.Ticket <= first.call.entry.Ticket) {
 			w.moved(group)
 		}
 	}
 }
 
-// isUnqueued reports whether a caller may be anywhere in the queues: its local queue has not
+// hasUnknownPlace reports whether a caller may be anywhere in the queues: its local queue has not
 // admitted it, or its ticket is unsure.
-func (k *worker) isUnqueued() bool {
+func (k *worker) hasUnknownPlace() bool {
 	return k.call == nil || k.call.entry.Ticket == 0 || k.call.entry.Unsure
 }
 
@@ -217,9 +216,9 @@ type polls struct {
 // (eagerMoves) and up to 16 in vain (eagerWakeUps), five more until the pause is long, and a
 // TryLock makes four; the rest of the 50 is room. Then it waits for at least 3 ms (grace), except
 // beside clients without messages: it looks at each cell that such a client has, every 5 ms on
-// average (engine.PollInterval). If all but one of a quorum are free, each look is an attempt. With
-// up to seven nodes these are four cells, so four attempts in 5 ms. This holds for each caller:
-// others do not make it ask more often.
+// average (engine.PollInterval). If all but one of a quorum are free, each look is an attempt. Of
+// seven nodes the client has up to four, so there are four attempts in 5 ms. This holds for each
+// caller: others do not make it ask more often.
 func (t *tier) paced(k *worker) {
 	const burst, pause = 50, time.Millisecond
 	p, now := &k.polls, t.now(k.process.number).Mono

@@ -7,9 +7,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A MultiLock of x and y waits for x, and gives up. A patient caller of y behind it has had no time
-// yet; one before it has. Many that give up later do not give the patient caller more time.
-func TestCallersWhoGiveUpCountForThoseBehind(t *testing.T) {
+// A caller of the MultiLock x+y waits for x, and gives up. This is progress for a patient caller of
+// y with a higher ticket, and for no other.
+func TestGivingUpIsProgressOnlyForCallersBehind(t *testing.T) {
 	for name, tt := range map[string]struct {
 		held    bool // x has a holder
 		tickets []int64
@@ -50,8 +50,8 @@ func TestCallersWhoGiveUpCountForThoseBehind(t *testing.T) {
 	}
 }
 
-// A worker asks again after a pause, with or without changes.
-func TestAWaiterAsksAtThePaceOfChanges(t *testing.T) {
+// Attempts beyond 50 need a change, or a millisecond each.
+func TestAttemptsWithoutAChangeAreLimited(t *testing.T) {
 	for name, tt := range map[string]struct {
 		attempts, changeAfter int
 		pause                 time.Duration

@@ -27,5 +27,5 @@
 //
 // # Latches
 //
-// [IsSet] checks the calls on a latch, in the wire tier, too.
+// [IsSet] checks the calls on a latch, for both tiers.
 package fleet

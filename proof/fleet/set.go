@@ -11,15 +11,15 @@ import (
 // SetCall is a call on a latch: it adds an id, or returns the number of ids.
 type SetCall struct {
 	Adds             bool
-	ID               int   // that it adds
-	Size             int   // that it returned, if it does not add
+	ID               int   // added; valid if Adds
+	Size             int   // returned; valid unless Adds
 	Called, Returned int64 // logical time: distinct within one instant
 	OK               bool  // it has succeeded
 }
 
-// IsSet reports whether one set of ids that only grows, and counts n of them at most, allows some
-// order of the calls. An addition that has not succeeded may come at any later time, or never. For
-// many ids, IsSet takes no exponential time, but finds fewer violations.
+// IsSet reports whether the calls are linearizable on a set of ids that only grows. A size counts n
+// ids at most. An addition that has not succeeded may come at any later time, or never. If an id is
+// 16 or more, the check is isOrdered: not exponential, but it finds fewer violations.
 func IsSet(n int, calls []SetCall) bool {
 	const few = 16
 	isIn, last := isLinearizable, 0
@@ -56,9 +56,9 @@ func isLinearizable(n int, calls []SetCall) bool {
 	return porcupine.CheckOperations(model, ops)
 }
 
-// isOrdered reports whether each size is at least the number of ids that were added before its
-// call, at most that of the ids whose addition began before its return, and no smaller than an
-// earlier size.
+// isOrdered checks each size. It is at least the number of ids added before its call, or n. It is
+// at most the number of ids whose addition began before its return. It is no smaller than a size
+// that was returned before its call.
 func isOrdered(n int, calls []SetCall) bool {
 	for _, c := range calls {
 		if c.Adds {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// big makes one seed of 100 big: with many slots, many callers of MultiLocks, or many ids of a
-// latch. Its own generator keeps the other seeds unchanged.
+// big makes about one seed of 100 big: with many slots, many callers of MultiLocks, or many ids of
+// a latch. Its own generator keeps the other seeds unchanged.
 func (p *Plan) big() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xbe2))}
 	twins := slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == several })
@@ -37,7 +37,7 @@ func (p *Plan) manySlots(g generator) {
 	p.callers(g, max(2, p.Permits-3+g.IntN(7)), Step{Name: semaphore})
 }
 
-// manyMultiLocks plans many callers of a MultiLock with a reader, and a few of one of its members.
+// manyMultiLocks plans many callers of a MultiLock that shares x, and a few of one of its members.
 // The callers are in several processes. Some of them give up soon.
 func (p *Plan) manyMultiLocks(g generator) {
 	for range 1 + g.IntN(4) {

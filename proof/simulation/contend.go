@@ -52,9 +52,8 @@ func (t *watch) ticketed(m message) {
 // inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
 // call of the same process for the same lock may still wait. Readers are exempt, since they share
 // the lock. So is a call that has its slot of a semaphore, and may have to agree on the slot's
-// token. Calls that find several free slots within a round trip may be served in any order, also as
-// members of MultiLocks whose other members they share: a call that finds its script missing is
-// sent again.
+// token. Calls that find several free slots within a round trip may be served in any order: a call
+// that finds its script missing is sent again. That includes MultiLocks of a semaphore and readers.
 func (t *watch) inCallOrder(c *call) {
 	names := strings.Split(c.name, "+")
 	names = slices.DeleteFunc(names, func(name string) bool { return Step{Read: c.read}.reads(name) })

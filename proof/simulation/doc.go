@@ -45,8 +45,8 @@
 //   - A crowd, in one plan of 25: one process has 8 to 12 more callers of one lock, some of which
 //     give up.
 //   - Big plans (big.go), about one of 100: up to 40 slots of a semaphore with about as many
-//     callers; up to 40 callers of a MultiLock with a reader, 20 with faults or three members, some
-//     of which give up; or a latch with up to 80 ids that are added at about the same time.
+//     callers; up to 40 callers of a MultiLock that shares x, 20 with faults or three members, some
+//     of whom give up; or a latch with up to 80 ids that are added at about the same time.
 //   - Addresses (node.several) that lead to two servers for a while; connections alternate between
 //     them.
 //   - A process with Redisson, the Java client (java.go), in one plan of twenty, where nothing

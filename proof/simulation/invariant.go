@@ -79,7 +79,7 @@ const (
 
 	// Nothing fails, a patient caller waits for a lock or a MultiLock, and neither it nor a caller
 	// that contends with it waits for a holder. Then one of them is granted its lock within 20 ms
-	// and 40 messages.
+	// plus the time of 40 messages.
 	goesOn = "somebody is granted in so many round trips"
 
 	// When all nodes are well, a caller acquires the lock within two seconds, after any earlier

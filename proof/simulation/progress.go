@@ -54,8 +54,8 @@ func (t *watch) progress() {
 	}
 }
 
-// ends notes progress at the end of a call: a grant, or the end of a call that may have exempted its
-// group since the last audit.
+// ends notes progress at the end of a call: a grant, or the end of a call that may have exempted
+// its group since the last audit.
 func (t *watch) ends(c *call, got bool) {
 	group := t.group(c.names())
 	taken, alone := t.taken()
@@ -106,8 +106,8 @@ func (t *watch) group(s nameSet) nameSet {
 }
 
 // mayGoOn returns the first patient caller of a group. It returns nil if there is none, or if a
-// caller of the group waits for a holder. A caller with a limited wait is not patient: it may pause,
-// or have given up.
+// caller of the group waits for a holder. A caller with a limited wait is not patient: it may
+// pause, or have given up.
 func (t *watch) mayGoOn(group, taken, alone nameSet) (patient *call) {
 	for _, c := range t.calls {
 		switch names := c.names(); {

@@ -41,8 +41,8 @@ func TicketOf[T any](place *Place[T], began int64, attempt int32, k Known) (tick
 }
 
 // Acceptance counts the cells that accepted or replaced the unsure ticket of an attempt. The second
-// attempt has one, too, if the replies to the first had no clock: cells that grant have none. Those
-// queue the waiter at a Yield, and do not tell with which ticket.
+// attempt has one, too, if the replies to the first had no clock: the replies of cells that grant
+// have none. Such a cell queues the waiter at the Yield; that reply does not contain the ticket.
 type Acceptance struct {
 	attempt            int32
 	accepted, replaced int // replaced also counts cells that may have: those with a Yield

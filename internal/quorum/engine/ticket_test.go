@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A cell that granted queues the waiter at the Yield. It may be first there alone, like at a cell
-// that replaced its ticket, and then it keeps out the first of the other cells.
+// A cell that granted queues the waiter at the Yield. The waiter may be first there alone, like at
+// a cell that replaced its ticket, and would keep out the first of the other cells.
 func TestAYieldedCellCountsForAnUnsureTicket(t *testing.T) {
 	at := time.UnixMicro(1_700_000_000_000_000)
 	entry := wire.Entry{Ticket: at.UnixMicro(), Unsure: true}

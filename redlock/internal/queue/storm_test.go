@@ -38,7 +38,7 @@ func windows(s *embedded.Server) (counted func() []int) {
 
 // When the first is overdue, the others are called at once, so that their time is up together. A
 // waiter that has come finds the same dead one at the front, and must not call the others again.
-func TestWaitersBehindADeadOneDoNotCallEachOther(t *testing.T) {
+func TestWaitersBehindADeadFirstDoNotCallEachOther(t *testing.T) {
 	for name, opts := range map[string][]quorumlock.Option{
 		"who are handed the lock": nil,
 		"who are called":          {quorumlock.WithoutRenewal()},
@@ -101,7 +101,7 @@ func acquires(servers []*embedded.Server, within time.Duration) (n int) {
 	return n
 }
 
-// wait has clients wait for a lock until the end of the test.
+// wait has clients wait for a lock until the end of the test. An acquisition fails the test.
 func wait(t *testing.T, clients []*redlock.Client, lock func(*redlock.Client) quorumlock.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -109,14 +109,14 @@ func wait(t *testing.T, clients []*redlock.Client, lock func(*redlock.Client) qu
 	for _, c := range clients {
 		locktest.Go(func() error {
 			if lease, err := lock(c).Lock(ctx); err == nil {
-				t.Errorf("a waiter has got token %d", lease.Token())
+				t.Errorf("a waiter acquired the lock with token %d", lease.Token())
 			}
 			return nil
 		})
 	}
 }
 
-// Two holders lack different nodes, so most nodes have a free slot, but no slot is free at a quorum.
+// Each holder lacks two nodes, so most nodes have a free slot, but no slot is free at a quorum.
 func TestWaitersForSlotsThatAreFreeAtDifferentNodesAskRarely(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 5)
@@ -133,13 +133,13 @@ func TestWaitersForSlotsThatAreFreeAtDifferentNodesAskRarely(t *testing.T) {
 		wait(t, clients, func(c *redlock.Client) quorumlock.Locker { return c.Semaphore("x", 2) })
 		time.Sleep(5 * time.Second)
 		if n := acquires(servers, time.Second); n > 300 {
-			t.Errorf("%d acquires in a second", n)
+			t.Errorf("%d acquires in a second, want at most 300", n)
 		}
 	})
 }
 
 // Redisson's spin locks and fair locks announce no release, so a waiter polls every 5 ms.
-func TestAWaiterBesideSilentHoldersOfRedissonPolls(t *testing.T) {
+func TestAWaiterBesideSilentHoldersOfRedissonPollsEvery5ms(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
 		for _, s := range servers {
@@ -155,7 +155,7 @@ func TestAWaiterBesideSilentHoldersOfRedissonPolls(t *testing.T) {
 		wait(t, []*redlock.Client{c}, func(c *redlock.Client) quorumlock.Locker { return c.Mutex("x") })
 		time.Sleep(time.Second)
 		if n := acquires(servers, time.Second); n < 500 || n > 1500 {
-			t.Errorf("%d acquires in a second", n)
+			t.Errorf("%d acquires in a second, want 500 to 1500", n)
 		}
 	})
 }
