@@ -9,6 +9,9 @@ import "time"
 // This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with parallel requests
 // and a fencing token that a quorum agrees on.
 func (m *Machine) ask(now Time) {
+	if !m.tallies().holds(isWanted) {
+		m.readySince = 0
+	}
 	m.phase, m.attempt, m.successor = Asking, m.attempt+1, false
 	m.asked = now
 	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.handoffWait, m.limited = 0, 0, 0, 0, false

@@ -305,9 +305,6 @@ func (m *Machine) tick(now Time) {
 		}
 	case Waiting:
 		if at := m.Wake(); now.Mono >= at {
-			if m.handoffDeadline == 0 {
-				m.readySince = 0
-			}
 			if now.Mono >= m.nextAttemptAt || m.tallies().holds(isWanted) {
 				m.wokenInVain = 0
 			} else if !m.takenInOrder {

@@ -31,9 +31,10 @@ const (
 	maxGrace = 100 * time.Millisecond
 
 	// Once free cells alone have caused attempts for readyFor, the wait is the time since then
-	// divided by readyShare, from grace to refresh. If the holders lack different nodes, most nodes
-	// have a free slot, but no slot is free at a quorum. A shorter readyFor would slow down callers
-	// of as many free slots. A handoff, a released slot, or a wait without a free quorum ends it.
+	// divided by readyShare, from grace to maxGrace. If the holders lack different nodes, most
+	// nodes have a free slot, but no slot is free at a quorum. A shorter readyFor would slow down
+	// callers of as many free slots, and a longer wait would pass on a dead holder's slot late. A
+	// handoff, a released slot, or a wait without a free quorum ends the growth.
 	readyFor   = 2 * time.Second
 	readyShare = 4
 
@@ -183,7 +184,7 @@ func (m *Machine) lookAround(now Time) {
 		if m.readySince == 0 {
 			m.readySince = now.Mono
 		}
-		m.handoffDeadline = now.Mono + min(max((now.Mono-m.readySince-readyFor)/readyShare, grace), refresh)
+		m.handoffDeadline = now.Mono + min(max((now.Mono-m.readySince-readyFor)/readyShare, grace), maxGrace)
 	}
 }
 

@@ -267,3 +267,45 @@ func TestAWaiterPausesAfterALateGrant(t *testing.T) {
 		t.Errorf("phase %s, the next attempt is due after %v", phases[m.Phase()], due)
 	}
 }
+
+// Attempts on free cells alone become rarer. A released slot, a handoff, or a wait without enough
+// free cells ends that.
+func TestAttemptsOnFreeCellsAloneBecomeRarer(t *testing.T) {
+	const enough = 3
+	for name, tt := range map[string]struct {
+		event Event
+		free  int32 // cells at the next attempt
+		wait  time.Duration
+	}{
+		"undisturbed":           {Event{Kind: Tick}, enough, maxGrace},
+		"a call":                {Event{Kind: Turn, Cell: 4}, enough, maxGrace},
+		"a released slot":       {Event{Kind: TurnForSlot, Cell: 4, Slot: 1}, enough, grace},
+		"a handoff":             {handed(4, 0, 8), enough, grace},
+		"too few cells at once": {Event{Kind: Tick}, enough - 1, grace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newSemaphore(5, 2, false)
+			m.attempt = eagerMoves
+			now := time.Duration(0)
+			refuse := func(free int32) {
+				for cell := range int32(5) {
+					m.Step(at(now), reply(Acquire, cell, m.attempt, Reply{Elsewhere: cell < free, Slot: cell % 2, Holder: "b:0", TTL: time.Minute}))
+				}
+			}
+			next := func(e Event, free int32) {
+				if now = max(now, m.Wake()-at(0).Mono); e.Kind == Handoff {
+					e.Attempt = m.attempt
+				}
+				m.Step(at(now), e)
+				refuse(free)
+			}
+			for refuse(enough); now < 3*time.Second; {
+				next(Event{Kind: Tick}, enough)
+			}
+			if next(tt.event, tt.free); tt.free < enough {
+				next(Event{Kind: Tick}, enough)
+			}
+			waits(t, m, now+tt.wait)
+		})
+	}
+}

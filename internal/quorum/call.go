@@ -157,7 +157,7 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 		}
 		close(c.decided)
 	}
-	c.arm(now)
+	c.arm()
 }
 
 // failed records the reason of a failed attempt. HeldOrNone and NoToken leave the previous reason.
@@ -183,13 +183,13 @@ func (c *call) failed(why core.Reason) {
 }
 
 // arm sets the timer to the machine's next wake-up. The timer may fire early, but not late.
-func (c *call) arm(now core.Time) {
+func (c *call) arm() {
 	wake := c.machine.Wake()
 	if wake == 0 || c.armed != 0 && c.armed <= wake {
 		return
 	}
 	c.armed = wake
-	in := wake - now.Mono
+	in := wake - c.lock.client.mono()
 	if c.timer == nil {
 		c.timer = time.AfterFunc(in, c.tick)
 	} else {

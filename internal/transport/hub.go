@@ -54,7 +54,7 @@ type listener struct {
 
 const (
 	retrySubscribe = 200 * time.Millisecond // minimum time between two connections
-	longestRetry   = 3 * time.Second        // maximum of that time, and the age that resets it
+	longestRetry   = 600 * time.Millisecond // maximum of that time, and the age that resets it
 	pingEvery      = 3 * time.Second        // on a silent connection
 	longestSilence = 2*pingEvery + defaultTimeout
 )
@@ -168,7 +168,9 @@ func (h *hub) close() {
 
 // run keeps a connection open from the first listener to the last. Each confirmation wakes the
 // waiters of the channel. So while confirmed connections die within longestRetry, the pause between
-// two of them doubles. A failed dial wakes nobody: the next one follows after retrySubscribe.
+// two of them doubles. It is no longer than the time between two refreshes of a waiter, which asks
+// the nodes so often without messages. A failed dial wakes nobody: the next one follows after
+// retrySubscribe.
 func (h *hub) run() {
 	retry := retrySubscribe
 	for h.isWanted() {
