@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -38,63 +37,39 @@ func greeter(t *testing.T, secure *tls.Config, script func(conn net.Conn)) (addr
 // Unconfirmed data of an abandoned call must not reach the server later: its release may have been
 // there by then. By a reset, the kernel tells the server that it has dropped data.
 func TestWhatWasGivenUpDoesNotArriveLater(t *testing.T) {
+	certificates, authorities := certified(t)
+	dialledTLS := node.WithTLSConfig(&tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12})
 	for name, reply := range map[string]string{"no answer in time": "", "no reply of Redis": "HTTP/1.1 400 Bad Request\r\n"} {
-		t.Run(name, func(t *testing.T) {
-			end := make(chan error, 1)
-			addr := greeter(t, nil, func(conn net.Conn) {
-				_, _ = io.WriteString(conn, reply)
-				_, err := conn.Read(make([]byte, 1))
-				select {
-				case end <- err:
-				default: // an earlier call's is looked at
+		for scheme, opts := range map[string][]node.Option{"redis": nil, "rediss": {dialledTLS}} {
+			t.Run(name+", "+scheme, func(t *testing.T) {
+				var secure *tls.Config
+				if scheme == "rediss" {
+					secure = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
+				}
+				end := make(chan error, 1)
+				addr := greeter(t, secure, func(conn net.Conn) {
+					_, _ = io.WriteString(conn, reply)
+					_, err := conn.Read(make([]byte, 1))
+					select {
+					case end <- err:
+					default: // an earlier call's is looked at
+					}
+				})
+				n := dial(t, scheme+"://"+addr, append(opts, node.WithTimeout(100*time.Millisecond))...)
+				for { // on a busy machine a call may be given up before it is sent
+					if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil {
+						t.Fatal("no error")
+					}
+					select {
+					case err := <-end:
+						if !errors.Is(err, syscall.ECONNRESET) {
+							t.Errorf("the server reads %v, want a reset", err)
+						}
+						return
+					default:
+					}
 				}
 			})
-			n := dial(t, "redis://"+addr, node.WithTimeout(100*time.Millisecond))
-			for { // on a busy machine a call may be given up before it is sent
-				if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil {
-					t.Fatal("no error")
-				}
-				select {
-				case err := <-end:
-					if !errors.Is(err, syscall.ECONNRESET) {
-						t.Errorf("the server reads %v, want a reset", err)
-					}
-					return
-				default:
-				}
-			}
-		})
-	}
-}
-
-// A server, or a proxy, that closes idle connections costs no call.
-func TestAConnectionThatWasClosedWhileIdleIsNotUsed(t *testing.T) {
-	certificate, authorities := certified(t)
-	for name, tt := range map[string]struct {
-		scheme string
-		secure *tls.Config
-		opt    node.Option
-	}{
-		"dialled":  {"redis", nil, node.WithTimeout(never)},
-		"over TLS": {"rediss", &tls.Config{Certificates: certificate, MinVersion: tls.VersionTLS12}, node.WithTLSConfig(&tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12})},
-		"a dialer of the caller's": {"redis", nil, node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			closed := make(chan struct{}, 3)
-			n := dial(t, tt.scheme+"://"+greeter(t, tt.secure, func(conn net.Conn) {
-				_, _ = io.WriteString(conn, ":7\r\n")
-				_ = conn.Close()
-				closed <- struct{}{}
-			}), tt.opt, node.WithTimeout(never))
-			for range 3 {
-				if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err != nil {
-					t.Error(err)
-				}
-				<-closed
-				time.Sleep(50 * time.Millisecond) // for the end to arrive
-			}
-		})
+		}
 	}
 }

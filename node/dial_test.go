@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -168,28 +167,6 @@ func TestABadNodeOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 				t.Errorf("%v does not say %q", tt.err, want)
 			}
 		}
-	}
-}
-
-func TestDialConnectsAsTheUserToTheDatabase(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
-		s.Redis.RequireUserAuth("billing", "p/w@#?:")
-		n := dial(t, "redis://billing:p%2Fw%40%23%3F%3A@h/3", nil, node.WithDialer(s.DialContext))
-		mustAcquire(t, n, alice, 1)
-		if got := s.Redis.DB(3).HGet("x", string(alice)); got != "1" {
-			t.Errorf("in database 3 the hold count is %q", got)
-		}
-	})
-}
-
-func TestDialDoesNotConnect(t *testing.T) {
-	dialled := false
-	dial(t, "redis://h", node.WithDialer(func(context.Context, string, string) (net.Conn, error) {
-		dialled = true
-		return nil, net.ErrClosed
-	}))
-	if dialled {
-		t.Error("a connection was opened")
 	}
 }
 

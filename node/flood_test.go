@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -154,17 +153,6 @@ func TestAFloodOnASubscriptionEndsItsConnection(t *testing.T) {
 			}
 			mustClose(t, n)
 		})
-	}
-}
-
-// A server that is not Redis may be behind a tunnel, too.
-func TestTheConnectionsOfADialerAreBoundedToo(t *testing.T) {
-	addr, _ := startFlood(t, 0, "+", "a")
-	n := dial(t, "redis://h", node.WithDialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", addr)
-	}))
-	if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil || !strings.Contains(err.Error(), "a line of more than 65536 bytes") {
-		t.Errorf("error %v", err)
 	}
 }
 

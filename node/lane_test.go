@@ -172,18 +172,26 @@ func TestCallsOverLanes(t *testing.T) {
 	})
 }
 
-// The memory that a frozen node costs is bounded.
+// The memory that a frozen node costs is bounded. Recalled calls leave their place in a full queue
+// to others.
 func TestTheQueueIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		key  string
 		most int
 	}{
-		{"calls", "k", 8192},
+		{"calls", "k", 8190},
 		{"bytes", strings.Repeat("k", 64<<10), 63},
 	} {
 		inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 			p.s.Stall()
+			for _, key := range []string{"flight", "first"} { // the first in the queue is not recalled
+				a.do(n, key, time.Minute)
+				synctest.Wait()
+			}
+			a.asks(n, "attempt", attempt("a")...)
+			a.asks(n, "release", wire.Release("a", first, 1).At(0))
+			locktest.Is(t, a.err("attempt"), wire.ErrRecalled, "the attempt")
 			waits, refused := 0, 0
 			for range tt.most + 10 {
 				answered := false
@@ -235,34 +243,6 @@ func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
 			t.Errorf("the source was sent %d times", strings.Count(all, "return redis.call('incr'"))
 		}
 	})
-}
-
-// After a demotion of the server, the node uses a new connection: the server's name may lead to the
-// new master by then. Redis 6 and KeyDB wrap the error of a command in a script.
-func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
-	const readOnly = "READONLY You can't write against a read only replica."
-	for name, answer := range map[string]string{
-		"Redis 7": readOnly,
-		"Redis 6": "ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -" + readOnly,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
-				p.s.Redis.SetError(answer)
-				a.do(n, "a", time.Second)
-				settle(500 * time.Millisecond)
-				p.s.Redis.SetError("")
-				a.do(n, "b", time.Second)
-				settle(500 * time.Millisecond)
-				if err := a.errs["a"]; err == nil || !strings.HasSuffix(err.Error(), ": "+readOnly) || strings.Contains(err.Error(), "user_script") {
-					t.Errorf("a: %v", err)
-				}
-				a.answered(t, "b")
-				if p.dials == 0 {
-					t.Error("the connection to the replica was used again")
-				}
-			})
-		})
-	}
 }
 
 // A server, or a proxy, that does not reply to INFO costs two connections, and no more.
@@ -453,35 +433,4 @@ func TestWhatMayHaveBeenSentIsNotRecalled(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A recalled call leaves its place in a full queue to others.
-func TestWhatIsRecalledCountsNoMore(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
-		p.s.Stall()
-		a.do(n, "flight", time.Second)
-		synctest.Wait()
-		refused := 0
-		ask := func(calls ...wire.Call) {
-			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, func(rs []wire.Reply) {
-				if rs[0].Err != nil && !errors.Is(rs[0].Err, wire.ErrRecalled) {
-					refused++
-				}
-			})
-		}
-		for range 8189 {
-			ask(count("k"))
-		}
-		ask(attempt("a")...)
-		ask(wire.Release("a", first, 1).At(0))
-		ask(count("k"))
-		if ask(count("k")); refused != 0 {
-			t.Error("its place is not given to another")
-		}
-		if ask(count("k")); refused != 1 {
-			t.Errorf("control: %d calls are refused", refused)
-		}
-		p.s.Resume()
-		settle(time.Second)
-	})
 }

@@ -34,18 +34,6 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 	}
 }
 
-// The error of an accepted connection is its own, even after earlier refusals of the server.
-func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		locktest.Send(t.Context(), n, count("a"))
-		s.LoseReplies(1)
-		r := locktest.Send(t.Context(), n, count("a"))[0]
-		if r.Err == nil || !strings.HasSuffix(r.Err.Error(), ": EOF") || strings.Contains(r.Err.Error(), "TLS") {
-			t.Errorf("error %v", r.Err)
-		}
-	})
-}
-
 // The error of a call without a connection names an exhausted pool of the client. go-redis's pools
 // cannot be in two bubbles.
 func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {

@@ -127,19 +127,6 @@ func TestScriptsAnUnknowingNodeIsSentTheSource(t *testing.T) {
 	})
 }
 
-func TestRepliesComeInTheOrderOfTheCalls(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		mustAcquire(t, n, alice, 1)
-		replies := locktest.Send(t.Context(), n,
-			wire.Renew("x", alice, ttl), wire.Renew("x", bob, ttl), count("x"), wire.Renew("x", alice, ttl))
-		for i, want := range []any{int64(1), int64(0), nil, int64(1)} {
-			if got := replies[i].Value; got != want || (replies[i].Err != nil) != (want == nil) {
-				t.Errorf("reply %d: %v, %v, want %v", i, got, replies[i].Err, want)
-			}
-		}
-	})
-}
-
 func TestSendReturnsAtItsDeadline(t *testing.T) {
 	for what, connected := range map[string]bool{"connected": true, "not connected": false} {
 		t.Run(what, func(t *testing.T) {

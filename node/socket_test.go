@@ -88,7 +88,7 @@ func TestDialReachesAUnixSocket(t *testing.T) {
 		serving.Wait()
 	})
 
-	n := dial(t, "unix://billing:s3cret@"+socket+"?db=2", node.WithTimeout(never))
+	n := dial(t, "unix://billing:s3cret@"+socket+"?db=2", nil, node.WithTimeout(never)) // a nil option does nothing
 	mustAcquire(t, n, alice, 1)
 	if got := s.DB(2).HGet("x", string(alice)); got != "1" {
 		t.Errorf("in database 2 the hold count is %q", got)
