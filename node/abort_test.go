@@ -15,9 +15,9 @@ import (
 
 // greeter is a server that knows no command. script handles the first script; when it returns, the
 // connection is closed.
-func greeter(t *testing.T, secure *tls.Config, script func(conn net.Conn)) (addr string) {
+func greeter(t *testing.T, listener net.Listener, script func(conn net.Conn)) (addr string) {
 	t.Helper()
-	return serveConns(t, secure, func(conn net.Conn) {
+	return serveConns(t, listener, func(conn net.Conn) {
 		for {
 			request := make([]byte, 1<<16)
 			n, err := conn.Read(request)
@@ -42,12 +42,12 @@ func TestWhatWasGivenUpDoesNotArriveLater(t *testing.T) {
 	for name, reply := range map[string]string{"no answer in time": "", "no reply of Redis": "HTTP/1.1 400 Bad Request\r\n"} {
 		for scheme, opts := range map[string][]node.Option{"redis": nil, "rediss": {dialledTLS}} {
 			t.Run(name+", "+scheme, func(t *testing.T) {
-				var secure *tls.Config
+				listener := listenAt(t, "tcp", anyPort)
 				if scheme == "rediss" {
-					secure = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
+					listener = tls.NewListener(listener, &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12})
 				}
 				end := make(chan error, 1)
-				addr := greeter(t, secure, func(conn net.Conn) {
+				addr := greeter(t, listener, func(conn net.Conn) {
 					_, _ = io.WriteString(conn, reply)
 					_, err := conn.Read(make([]byte, 1))
 					select {

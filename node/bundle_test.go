@@ -89,13 +89,9 @@ func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
 		}
 		n := dial(t, "redis://h", node.WithDialer(b.dial))
 		for _, r := range locktest.Send(t.Context(), n, acquires(3)...) {
-			if r.Err != nil {
-				t.Errorf("%+v: %v", tt, r.Err)
-			}
+			locktest.OK(t, r.Err, "%+v", tt)
 		}
-		if got := b.sent(); got != tt.want {
-			t.Errorf("%+v: sent %s", tt, got)
-		}
+		locktest.Equal(t, b.sent(), tt.want, "%+v: sent", tt)
 	}
 }
 
@@ -119,9 +115,7 @@ func TestTheLastCallsAreABundle(t *testing.T) {
 		}
 		n := dial(t, "redis://h", node.WithDialer(b.dial))
 		locktest.Send(t.Context(), n, calls...)
-		if got := b.sent(); got != strings.Join(want, " ")+tt.resent {
-			t.Errorf("%+v: sent %s", tt, got)
-		}
+		locktest.Equal(t, b.sent(), strings.Join(want, " ")+tt.resent, "%+v: sent", tt)
 	}
 }
 
@@ -212,29 +206,19 @@ func TestARefusalOfBundlesIsRemembered(t *testing.T) {
 			if first, other := send(quorum.Foreground), send(quorum.Background); first != whole || other != alone {
 				t.Errorf("sent %s, and %s in the other lane", first, other)
 			}
-			reconnect := func() {
-				b.mu.Lock()
-				for _, c := range b.conns {
-					_ = c.Close()
-				}
-				b.mu.Unlock()
-				settle(time.Second)
-			}
-			reconnect()
-			if got := send(quorum.Foreground); got != alone {
-				t.Errorf("sent %s over the next connection", got)
-			}
+			b.cut()
+			settle(time.Second)
+			locktest.Equal(t, send(quorum.Foreground), alone, "sent over the next connection")
 			b.mu.Lock()
 			server = "two"
 			b.mu.Unlock()
-			reconnect()
+			b.cut()
+			settle(time.Second)
 			want := whole
 			if runID(server) == "" {
 				want = alone
 			}
-			if got := send(quorum.Foreground); got != want {
-				t.Errorf("sent %s to the next server, want %s", got, want)
-			}
+			locktest.Equal(t, send(quorum.Foreground), want, "sent to the next server")
 		})
 	}
 }

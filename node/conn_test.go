@@ -13,6 +13,17 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
+// wrapped is a dialer to s that wraps its connections.
+func wrapped(s *embedded.Server, wrap func(net.Conn) net.Conn) node.Dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := s.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(c), nil
+	}
+}
+
 // buffered is a connection that is no socket. Writes after its end are lost, as on a socket when
 // the kernel learns of the end too late.
 type buffered struct{ net.Conn }
@@ -25,22 +36,15 @@ func (b buffered) Write(p []byte) (int, error) {
 // The end of any kind of connection is noticed, such as that of a wrapper around a socket.
 func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 	for name, use := range map[string]func(t *testing.T, n *node.Node) error{
-		"TryLock": func(t *testing.T, n *node.Node) error {
-			_, err := n.Mutex("x").TryLock(t.Context())
-			return err
-		},
+		"TryLock": func(t *testing.T, n *node.Node) error { return locktest.Err(n.Mutex("x").TryLock(t.Context())) },
 		"Once": func(t *testing.T, n *node.Node) error {
-			_, err := quorumlock.Once(t.Context(), n.Mutex("x"), time.Minute, func(context.Context) error { return nil })
-			return err
+			return locktest.Err(quorumlock.Once(t.Context(), n.Mutex("x"), time.Minute, func(context.Context) error { return nil }))
 		},
 		"Unlock": nil,
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			servers, _ := locktest.Nodes(t, 1)
-			n := dial(t, "redis://h", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-				c, err := servers[0].DialContext(ctx, network, addr)
-				return buffered{c}, err
-			}))
+			n := dial(t, "redis://h", node.WithDialer(wrapped(servers[0], func(c net.Conn) net.Conn { return buffered{c} })))
 			if use == nil {
 				lease := locktest.Lock(t, n.Mutex("x"))
 				use = func(t *testing.T, _ *node.Node) error { return lease.Unlock(t.Context()) }
@@ -48,9 +52,7 @@ func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 			locktest.Send(t.Context(), n, count("y")) // it connects
 			servers[0].Restart(true)
 			settle(1500 * time.Millisecond)
-			if err := use(t, n); err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, use(t, n), "%s", name)
 		})
 	}
 }
@@ -66,13 +68,7 @@ func (withoutDeadlines) SetWriteDeadline(time.Time) error { return errNoDeadline
 
 // overWithoutDeadlines dials a server over connections that cannot set deadlines.
 func overWithoutDeadlines(t *testing.T, s *embedded.Server) *node.Node {
-	return dial(t, "redis://h", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := s.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return withoutDeadlines{c}, nil
-	}))
+	return dial(t, "redis://h", node.WithDialer(wrapped(s, func(c net.Conn) net.Conn { return withoutDeadlines{c} })))
 }
 
 // Locks and their messages work over connections that cannot set deadlines.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -38,9 +39,7 @@ func TestDialReadsTheURL(t *testing.T) {
 		t.Run(tt.url, func(t *testing.T) {
 			n := dial(t, tt.url)
 			o := n.Client().(*redis.Client).Options()
-			if n.String() != tt.name {
-				t.Errorf("name %q, want %q", n, tt.name)
-			}
+			locktest.Equal(t, n.String(), tt.name, "name")
 			if o.Network != tt.network || o.Addr != tt.addr || o.Username != tt.user || o.Password != tt.pass || o.DB != tt.db || (o.TLSConfig != nil) != tt.tls {
 				t.Errorf("options %s %s, %q:%q, db %d, TLS %v", o.Network, o.Addr, o.Username, o.Password, o.DB, o.TLSConfig != nil)
 			}
@@ -107,11 +106,7 @@ func TestDialRefusesABadURLAndSaysWhatWouldDo(t *testing.T) {
 			if strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("the password is in the error: %v", err)
 			}
-			for _, want := range []string{"quorumlock: node.Dial: ", "redis://user:password@host:6379/0"} {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
-				}
-			}
+			says(t, url, err, "quorumlock: node.Dial: ", "redis://user:password@host:6379/0")
 		})
 	}
 }
@@ -134,9 +129,7 @@ func TestDialNamesWhatIsWrong(t *testing.T) {
 		"unix://run/r.sock":  "a host before the path of the socket",
 		"redis://h:one":      "cannot be read",
 	} {
-		if _, err := node.Dial(url); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Dial(%q): %v, want %q in it", url, err, want)
-		}
+		says(t, url, locktest.Err(node.Dial(url)), want)
 	}
 }
 
@@ -144,7 +137,7 @@ func TestABadNodeOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 	dialer := func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 	client := redis.NewClient(&redis.Options{Addr: "h:6379"})
 	defer client.Close() //nolint:errcheck // it was never used
-	dialled := func(url string, o node.Option) error { _, err := node.Dial(url, o); return err }
+	dialled := func(url string, o node.Option) error { return locktest.Err(node.Dial(url, o)) }
 	over := func(c redis.UniversalClient, opts ...node.Option) error {
 		return transport.Of(node.New(c, opts...)).Err()
 	}
@@ -162,11 +155,7 @@ func TestABadNodeOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 		{over((*redis.Client)(nil)), []string{"node.New", "client is nil", "node.Dial"}},
 		{over((*redis.ClusterClient)(nil)), []string{"node.New", "client is nil", "node.Dial"}},
 	} {
-		for _, want := range append(tt.want, "quorumlock: ") {
-			if tt.err == nil || !strings.Contains(tt.err.Error(), want) {
-				t.Errorf("%v does not say %q", tt.err, want)
-			}
-		}
+		says(t, tt.want[0], tt.err, append(tt.want, "quorumlock: ")...)
 	}
 }
 
@@ -184,21 +173,11 @@ func TestNewNamesTheNodeAfterTheClient(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := node.New(tt.client, tt.opts...)
-			if err := transport.Of(n).Err(); err != nil {
-				t.Fatal(err)
-			}
-			if n.String() != tt.want {
-				t.Errorf("name %q, want %q", n, tt.want)
-			}
-			if n.Client() != tt.client {
-				t.Error("Client returns another one")
-			}
-			if err := n.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := tt.client.Close(); err != nil {
-				t.Errorf("the caller's client was closed with the node: %v", err)
-			}
+			locktest.Must(t, transport.Of(n).Err(), "New")
+			locktest.Equal(t, n.String(), tt.want, "name")
+			locktest.Equal(t, n.Client(), tt.client, "Client")
+			mustClose(t, n)
+			locktest.OK(t, tt.client.Close(), "Close of the caller's client after that of the node")
 		})
 	}
 }

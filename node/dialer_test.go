@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -40,45 +39,24 @@ func quietly(t *testing.T) {
 // closedPort is the address of a port at which nobody listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := listenAt(t, "tcp", anyPort)
 	defer listener.Close() //nolint:errcheck // nobody has connected
 	return listener.Addr().String()
 }
 
-func TestANodeThatCannotBeReachedIsAnErrorAndNothingOnStderr(t *testing.T) {
+// A node that is back is used at once: no earlier failure is reported, and dialling does not pause.
+func TestANodeThatCannotBeReachedIsAnErrorUntilItIsBackAndNothingOnStderr(t *testing.T) {
 	quietly(t)
 	addr := closedPort(t)
 	n := dial(t, "redis://"+addr, node.WithTimeout(never))
 	stop := transport.Of(n).Listen("channel", func(string) { t.Error("something was heard") })
-	defer stop()
 	for range 50 { // more than its pool has connections
-		_, err := transport.Of(n).Inspect(t.Context(), "x")
-		if err == nil || !strings.Contains(err.Error(), "node "+addr+": dial tcp "+addr) {
-			t.Fatalf("error %v, want one that says where it dialled", err)
-		}
-		if !strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) {
-			t.Fatalf("error %v, want one that says why", err)
-		}
+		err := locktest.Err(n.Mutex("x").Inspect(t.Context()))
+		says(t, "Inspect", err, "node "+addr+": dial tcp "+addr, syscall.ECONNREFUSED.Error())
 	}
-}
-
-// A node that is back is used at once: no earlier failure is reported, and dialling does not pause.
-func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
-	quietly(t)
+	stop()
 	s := miniredis.NewMiniRedis()
-	addr := closedPort(t)
-	n := dial(t, "redis://"+addr, node.WithTimeout(never))
-	for range 50 {
-		if _, err := transport.Of(n).Inspect(t.Context(), "x"); err == nil {
-			t.Fatal("there is a server")
-		}
-	}
-	if err := s.StartAddr(addr); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, s.StartAddr(addr), "StartAddr")
 	t.Cleanup(s.Close)
 	mustAcquire(t, n, alice, 1)
 }
@@ -108,9 +86,7 @@ func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // all that was begun has failed
 		slow.Store(false)
 		for range 8 {
-			if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
-				t.Fatalf("error %v, want none: the server can be reached", err)
-			}
+			locktest.Must(t, locktest.Err(n.Mutex("x").Inspect(t.Context())), "Inspect of a server that can be reached")
 		}
 	})
 }
@@ -174,9 +150,7 @@ func TestATimeoutMayBeLong(t *testing.T) {
 			n := connect(t, servers[0], node.WithTimeout(20*time.Second))
 			for _, delay := range []time.Duration{0, 6 * time.Second} { // it connects; then a call takes 12 s
 				servers[0].Delay(delay)
-				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Must(t, locktest.Err(n.Mutex("x").Inspect(t.Context())), "Inspect")
 			}
 			servers[0].Stall()
 			began := time.Now()

@@ -56,6 +56,39 @@ func standalone(id int, rest func(args []string) string) *fake {
 	}}
 }
 
+// subscriber answers each SUBSCRIBE for a channel as the test wants, and knows no HELLO.
+func subscriber(answer func(channel string) string) *fake {
+	return &fake{answer: func(args []string) string {
+		switch args[0] {
+		case "subscribe":
+			return answer(args[1])
+		case "hello":
+			return unknown
+		}
+		return "+OK\r\n"
+	}}
+}
+
+// subscribed is the reply to SUBSCRIBE.
+func subscribed(channel string) string {
+	return fmt.Sprintf("*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n", len(channel), channel)
+}
+
+func (f *fake) usedConns() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.used
+}
+
+// cut ends all connections.
+func (f *fake) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.conns {
+		_ = c.Close()
+	}
+}
+
 func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
 	f.mu.Lock()

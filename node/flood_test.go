@@ -1,11 +1,11 @@
 package node_test
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,18 +19,18 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// serveConns returns the address of a server on the loopback interface, with TLS if secure is
-// given, until the end of the test. serve handles each connection, which is closed when it returns.
-func serveConns(t *testing.T, secure *tls.Config, serve func(conn net.Conn)) (addr string) {
+// listenAt listens at a new port of the loopback interface, or at a socket.
+func listenAt(t *testing.T, network, addr string) net.Listener {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = listener.Addr().String()
-	if secure != nil {
-		listener = tls.NewListener(listener, secure)
-	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), network, addr)
+	locktest.Must(t, err, "Listen at %s", addr)
+	return listener
+}
+
+// serveConns serves connections until the end of the test. serve handles each of them, which is
+// closed when it returns.
+func serveConns(t *testing.T, listener net.Listener, serve func(conn net.Conn)) (addr string) {
+	t.Helper()
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -45,13 +45,14 @@ func serveConns(t *testing.T, secure *tls.Config, serve func(conn net.Conn)) (ad
 		}
 	})
 	t.Cleanup(func() {
-		if err := listener.Close(); err != nil {
-			t.Error(err)
-		}
+		locktest.OK(t, listener.Close(), "Close")
 		serving.Wait()
 	})
-	return addr
+	return listener.Addr().String()
 }
+
+// anyPort is an unused port of the loopback interface.
+const anyPort = "127.0.0.1:0"
 
 // startFlood returns the address of a server that is no Redis, on the loopback interface until the
 // end of the test. It answers a number of requests, after, with an error. At the next it sends
@@ -61,7 +62,7 @@ func startFlood(t *testing.T, after int, first, then string) (addr string, ended
 	t.Helper()
 	chunk := []byte(strings.Repeat(then, 1+(1<<16)/max(len(then), 1)))
 	end := make(chan struct{}, 1)
-	return serveConns(t, nil, func(conn net.Conn) {
+	return serveConns(t, listenAt(t, "tcp", anyPort), func(conn net.Conn) {
 		defer func() {
 			select {
 			case end <- struct{}{}:
@@ -116,11 +117,9 @@ func TestAReplyThatIsNoneOfRedisEndsTheConnectionBeforeItCostsMemory(t *testing.
 		for when, after := range map[string]int{"at the handshake": 0, "at a script": 2} {
 			t.Run(name+", "+when, func(t *testing.T) {
 				addr, _ := startFlood(t, after, tt.first, tt.then)
-				n, err := node.Dial("redis://"+addr, node.WithTimeout(never))
-				if err != nil {
-					t.Fatal(err)
-				}
-				allocated := allocation(t, func() { _, err = n.Acquire(t.Context(), "x", alice, ttl, 1) })
+				n := dial(t, "redis://"+addr, node.WithTimeout(never))
+				var err error
+				allocated := allocation(func() { _, err = n.Acquire(t.Context(), "x", alice, ttl, 1) })
 				e, ok := errors.AsType[*quorumlock.NodeError](err)
 				// go-redis refuses some of it by itself, where it expects a reply of another kind.
 				if !ok || e.Node != addr || !strings.Contains(err.Error(), tt.want) && (after > 0 || !strings.Contains(err.Error(), ": redis: ")) {
@@ -129,7 +128,6 @@ func TestAReplyThatIsNoneOfRedisEndsTheConnectionBeforeItCostsMemory(t *testing.
 				if allocated > 128<<20 { // by two connections: see servers
 					t.Errorf("it took %d MB of memory", allocated>>20)
 				}
-				mustClose(t, n)
 			})
 		}
 	}
@@ -139,11 +137,8 @@ func TestAFloodOnASubscriptionEndsItsConnection(t *testing.T) {
 	for when, after := range map[string]int{"at the handshake": 0, "when subscribing": 2} {
 		t.Run(when, func(t *testing.T) {
 			addr, ended := startFlood(t, after, "*2000000000\r\n", "")
-			n, err := node.Dial("redis://"+addr, node.WithTimeout(never))
-			if err != nil {
-				t.Fatal(err)
-			}
-			allocated := allocation(t, func() {
+			n := dial(t, "redis://"+addr, node.WithTimeout(never))
+			allocated := allocation(func() {
 				stop := transport.Of(n).Listen("channel", func(string) { t.Error("something was heard") })
 				defer stop()
 				<-ended
@@ -151,14 +146,12 @@ func TestAFloodOnASubscriptionEndsItsConnection(t *testing.T) {
 			if allocated > 64<<20 {
 				t.Errorf("it took %d MB of memory", allocated>>20)
 			}
-			mustClose(t, n)
 		})
 	}
 }
 
 // allocation is how many bytes of memory the program allocates while f runs.
-func allocation(t *testing.T, f func()) uint64 {
-	t.Helper()
+func allocation(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
@@ -169,44 +162,29 @@ func allocation(t *testing.T, f func()) uint64 {
 // never is a node timeout beyond the end of a test: a call that needs it fails the test.
 const never = time.Hour
 
-func mustClose(t *testing.T, n *node.Node) {
-	t.Helper()
-	if err := n.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-}
-
 // The memory of a long pipeline is not kept for ever.
 func TestALongPipelineCostsNoMemoryAfterwards(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) { keepsNoLongPipeline(t, n) })
-}
-
-func keepsNoLongPipeline(t *testing.T, n *node.Node) {
-	heap := func() uint64 {
-		for range 4 { // the second empties a sync.Pool
-			runtime.GC()
+	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
+		heap := func() int64 {
+			for range 4 { // the second empties a sync.Pool
+				runtime.GC()
+			}
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
 		}
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	call := func(name string, calls int) {
-		many := make([]wire.Call, calls)
-		for i := range many {
-			many[i] = wire.Release(name, "a:1", 1)
-		}
-		for _, r := range locktest.Send(t.Context(), n, many...) {
-			if r.Err != nil {
-				t.Fatal(r.Err)
+		call := func(name string, calls int) {
+			for _, r := range locktest.Send(t.Context(), n, slices.Repeat([]wire.Call{wire.Release(name, "a:1", 1)}, calls)...) {
+				locktest.Must(t, r.Err, "Release")
 			}
 		}
-	}
-	call("x", 1)
-	call("x", 10)
-	before := heap()
-	call(strings.Repeat("n", 3000), 250)
-	call("x", 10) // so that the server keeps no more of it
-	if kept := int64(heap()) - int64(before); kept > 1<<20 {
-		t.Errorf("%d bytes are kept of a pipeline of 4 MB", kept)
-	}
+		call("x", 1)
+		call("x", 10)
+		before := heap()
+		call(strings.Repeat("n", 3000), 250)
+		call("x", 10) // so that the server keeps no more of it
+		if kept := heap() - before; kept > 1<<20 {
+			t.Errorf("%d bytes are kept of a pipeline of 4 MB", kept)
+		}
+	})
 }

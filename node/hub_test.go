@@ -49,7 +49,7 @@ func (e *ear) take() []string {
 	return heard
 }
 
-// check checks the messages heard since the last check. An empty one tells that something may have
+// check checks the messages heard since the last take. An empty one tells that something may have
 // been missed.
 func (e *ear) check(t *testing.T, want ...string) {
 	t.Helper()
@@ -61,9 +61,7 @@ func (e *ear) check(t *testing.T, want ...string) {
 func connections(t *testing.T, s *embedded.Server, want int) {
 	t.Helper()
 	synctest.Wait()
-	if got := s.Redis.CurrentConnectionCount(); got != want {
-		t.Errorf("%d connections, want %d", got, want)
-	}
+	locktest.Equal(t, s.Redis.CurrentConnectionCount(), want, "connections")
 }
 
 func again(times int, steps string) string {
@@ -83,13 +81,7 @@ func (c slowToClose) Close() error {
 }
 
 func slowlyClosed(t *testing.T, s *embedded.Server) *node.Node {
-	return dial(t, "redis://10.0.0.1:6379", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := s.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return slowToClose{c}, nil
-	}))
+	return dial(t, "redis://h", node.WithDialer(wrapped(s, func(c net.Conn) net.Conn { return slowToClose{c} })))
 }
 
 // A listener hears the messages of its channel in their order, and is told ("?") whenever it may
@@ -123,19 +115,13 @@ func TestOneConnectionServesAllListeners(t *testing.T) {
 			ears = append(ears, listen(n, fmt.Sprint("channel ", i%20)))
 		}
 		connections(t, s, 1)
-		if got := s.Redis.TotalConnectionCount() - before; got != 1 {
-			t.Errorf("%d connections were opened, want 1", got)
-		}
-		for i, subscribers := range s.Redis.PubSubNumSub("channel 0", "channel 19") {
-			if subscribers != 1 {
-				t.Errorf("%q has %d subscriptions, want 1", i, subscribers)
-			}
+		locktest.Equal(t, s.Redis.TotalConnectionCount()-before, 1, "opened connections")
+		for channel, subscriptions := range s.Redis.PubSubNumSub("channel 0", "channel 19") {
+			locktest.Equal(t, subscriptions, 1, "subscriptions of %s", channel)
 		}
 		s.Redis.Publish("channel 7", "x")
 		for i, e := range ears {
-			if got := slices.Contains(e.take(), "x"); got != (i%20 == 7) {
-				t.Errorf("listener %d heard it: %v", i, got)
-			}
+			locktest.Equal(t, slices.Contains(e.take(), "x"), i%20 == 7, "listener %d heard it", i)
 		}
 		for _, e := range ears[1:] {
 			e.stop()
@@ -167,10 +153,8 @@ func (c failsOnce) Write(b []byte) (int, error) {
 func TestAFailedSubscriptionIsTriedAgainWhileOthersHear(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var failed atomic.Bool
-		n := over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Protocol: 2, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := s.DialContext(ctx, network, addr)
-			return failsOnce{c, "quiet", &failed}, err
-		}}))
+		dialer := wrapped(s, func(c net.Conn) net.Conn { return failsOnce{c, "quiet", &failed} })
+		n := over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Protocol: 2, Dialer: dialer}))
 		story{steps: "A listens busy, A missed, B listens quiet, " + strings.Repeat("wait 100ms, publish busy x, ", 10) + "B missed, A stops, B stops"}.tell(t, &tap{s: s}, n)
 		if !failed.Load() {
 			t.Fatal("control: no subscription has failed")
@@ -185,24 +169,18 @@ func TestAMalformedReplyToASubscriptionDoesNotPanic(t *testing.T) {
 		"*3\r\n$7\r\nmessage\r\n:1\r\n:1\r\n", "*1\r\n$4\r\npong\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", "*1\r\n$8\r\npmessage\r\n", ":1\r\n", "$-1\r\n", "*-1\r\n",
 	} {
 		locktest.Run(t, fmt.Sprintf("%q", answer), func(t *testing.T) {
-			subscribed := 0
-			f := &fake{answer: func(args []string) string {
-				switch args[0] {
-				case "subscribe":
-					subscribed++
-					return answer
-				case "hello":
-					return unknown
-				}
-				return "+OK\r\n"
-			}}
+			subscriptions := 0
+			f := subscriber(func(string) string {
+				subscriptions++
+				return answer
+			})
 			e := listen(dial(t, "redis://host:6379", node.WithDialer(f.dial)), "x")
 			time.Sleep(10 * time.Second)
 			e.check(t)
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if subscribed == 0 || subscribed > 60 {
-				t.Errorf("%d subscriptions in 10 s", subscribed)
+			if subscriptions == 0 || subscriptions > 60 {
+				t.Errorf("%d subscriptions in 10 s", subscriptions)
 			}
 			e.stop()
 		})
@@ -212,25 +190,16 @@ func TestAMalformedReplyToASubscriptionDoesNotPanic(t *testing.T) {
 // A user may be allowed to hear some channels and not others.
 func TestAChannelThatIsNotAllowedSilencesNoOther(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		f := &fake{answer: func(args []string) string {
-			switch {
-			case args[0] == "subscribe" && slices.Contains(args, "forbidden"):
+		f := subscriber(func(channel string) string {
+			if channel == "forbidden" {
 				return "-NOPERM No permissions to access a channel\r\n"
-			case args[0] == "subscribe":
-				return fmt.Sprintf("*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n", len(args[1]), args[1])
-			case args[0] == "hello":
-				return unknown
 			}
-			return "+OK\r\n"
-		}}
+			return subscribed(channel)
+		})
 		n := dial(t, "redis://host:6379", node.WithDialer(f.dial))
 		allowed, forbidden := listen(n, "allowed"), listen(n, "forbidden")
 		allowed.check(t, "")
-		f.mu.Lock()
-		for _, c := range f.conns {
-			_ = c.Close()
-		}
-		f.mu.Unlock()
+		f.cut()
 		time.Sleep(time.Second)
 		allowed.check(t, "")
 		forbidden.check(t)
@@ -246,22 +215,7 @@ func TestConnectionsOfSubscriptionsThatDieSoonAreSeldomReplaced(t *testing.T) {
 	for every, want := range map[time.Duration][2]int{70 * time.Millisecond: {95, 105}, 1100 * time.Millisecond: {54, 55}, 4 * time.Second: {15, 15}} {
 		locktest.Run(t, every.String(), func(t *testing.T) {
 			var down atomic.Bool
-			f := &fake{answer: func(args []string) string {
-				switch args[0] {
-				case "subscribe":
-					return fmt.Sprintf("*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:1\r\n", len(args[1]), args[1])
-				case "hello":
-					return unknown
-				}
-				return "+OK\r\n"
-			}}
-			cut := func() {
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				for _, c := range f.conns {
-					_ = c.Close()
-				}
-			}
+			f := subscriber(subscribed)
 			e := listen(dial(t, "redis://host:6379", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if down.Load() {
 					return nil, errors.New("connection refused")
@@ -271,18 +225,18 @@ func TestConnectionsOfSubscriptionsThatDieSoonAreSeldomReplaced(t *testing.T) {
 			e.check(t, "")
 			for range time.Minute / every {
 				time.Sleep(every)
-				cut()
+				f.cut()
 			}
 			if n := len(e.take()); n < want[0] || n > want[1] {
 				t.Errorf("woken %d times in a minute, want %d to %d", n, want[0], want[1])
 			}
 			time.Sleep(10 * time.Second)
 			e.take()
-			cut()
+			f.cut()
 			e.check(t, "")
 			time.Sleep(10 * time.Second)
 			down.Store(true)
-			cut()
+			f.cut()
 			time.Sleep(time.Minute)
 			e.check(t)
 			down.Store(false)

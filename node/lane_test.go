@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,16 +106,18 @@ func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		a.do(n, "alone", time.Second)
 		synctest.Wait()
+		want := []string{"alone"}
 		for i := range 100 {
-			a.do(n, fmt.Sprint("key-", i), time.Second)
+			want = append(want, fmt.Sprint("key-", i))
+			a.do(n, want[i+1], time.Second)
 		}
 		settle(40 * time.Millisecond)
 		a.check(t, "alone", 20*time.Millisecond)
-		for i := range 100 {
-			a.check(t, fmt.Sprint("key-", i), 40*time.Millisecond)
-			if got := a.order[i+1]; got != fmt.Sprint("key-", i) {
-				t.Errorf("answer %d is that of %s", i+1, got)
-			}
+		for _, key := range want[1:] {
+			a.check(t, key, 40*time.Millisecond)
+		}
+		if !slices.Equal(a.order, want) {
+			t.Errorf("answered in the order %q", a.order)
 		}
 		if len(p.writes) != 2 || p.dials != 0 {
 			t.Errorf("%d writes and %d new connections, want 2 and none", len(p.writes), p.dials)
@@ -129,9 +132,7 @@ func TestCallsOverLanes(t *testing.T) {
 		for range 2 { // idle connections
 			c := n.Client().(*redis.Client).Conn()
 			defer c.Close() //nolint:errcheck // the connection returns to the pool
-			if err := c.Ping(t.Context()).Err(); err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, c.Ping(t.Context()).Err(), "Ping")
 		}
 		return n
 	}
@@ -224,24 +225,24 @@ func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		a.do(n, "first", time.Second)
 		synctest.Wait()
+		want := []string{"first"}
 		for i := range 20 {
-			a.do(n, fmt.Sprint("key-", i), time.Second)
+			want = append(want, fmt.Sprint("key-", i))
+			a.do(n, want[i+1], time.Second)
 		}
 		settle(15 * time.Millisecond)
 		p.s.FlushScripts()
 		settle(time.Second)
-		if len(a.order) != 21 {
-			t.Fatalf("%d answers", len(a.order))
+		a.answered(t, want...)
+		if !slices.Equal(a.order, want) {
+			t.Errorf("answered in the order %q", a.order)
 		}
-		for i := range 20 {
-			key := fmt.Sprint("key-", i)
-			if got, _ := p.s.Redis.Get(key); got != "1" || a.errs[key] != nil || a.order[i+1] != key {
-				t.Errorf("%s ran %q times: %v; answer %d is that of %s", key, got, a.errs[key], i+1, a.order[i+1])
-			}
+		for _, key := range want {
+			got, _ := p.s.Redis.Get(key)
+			locktest.Equal(t, got, "1", "runs of %s", key)
 		}
-		if all := strings.Join(p.writes, ""); strings.Count(all, "return redis.call('incr'") != 1 {
-			t.Errorf("the source was sent %d times", strings.Count(all, "return redis.call('incr'"))
-		}
+		sources := strings.Count(strings.Join(p.writes, ""), "return redis.call('incr'")
+		locktest.Equal(t, sources, 1, "times that the source was sent")
 	})
 }
 
@@ -259,9 +260,7 @@ func TestServerThatDoesNotReplyToInfoIsAskedForLocks(t *testing.T) {
 			for range 2 {
 				locktest.Send(t.Context(), n, count("a")) // no answer in time
 			}
-			if err := locktest.Send(t.Context(), n, count("a"))[0].Err; err != nil {
-				t.Errorf("the third call: %v", err)
-			}
+			locktest.OK(t, locktest.Send(t.Context(), n, count("a"))[0].Err, "the third call")
 		})
 	}
 }
@@ -290,17 +289,9 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 				t.Errorf("the replica: %v", err)
 			}
 			promoted.Store(true)
-			f.mu.Lock()
-			before := f.used
-			f.mu.Unlock()
-			if err := locktest.Send(t.Context(), n, count("a"))[0].Err; err != nil {
-				t.Error(err)
-			}
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if f.used != before+1 {
-				t.Errorf("%d connections, and %d before: the one to the replica was used again", f.used, before)
-			}
+			before := f.usedConns()
+			locktest.OK(t, locktest.Send(t.Context(), n, count("a"))[0].Err, "the promoted server")
+			locktest.Equal(t, f.usedConns(), before+1, "connections, with one that is not the replica's")
 		})
 	}
 }
@@ -313,9 +304,7 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 		sum := sha1.Sum([]byte(source))
 		writes := wire.NewCall(&wire.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{"a"})
 		p.s.FlushScripts()
-		if err := n.Client().ScriptLoad(t.Context(), source).Err(); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, n.Client().ScriptLoad(t.Context(), source).Err(), "ScriptLoad")
 		for name, calls := range map[string][]wire.Call{"before it": {writes, count("a")}, "behind it": {count("a"), writes}} {
 			for i, r := range locktest.Send(t.Context(), n, calls...) {
 				if r.Err == nil || notSent(r.Err) != (calls[i].Script != writes.Script) {

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,15 +34,14 @@ func inBubble(t *testing.T, test func(t *testing.T, s *embedded.Server, n *node.
 func dial(t *testing.T, url string, opts ...node.Option) *node.Node {
 	t.Helper()
 	n, err := node.Dial(url, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	locktest.Must(t, err, "Dial of %s", url)
+	t.Cleanup(func() { mustClose(t, n) })
 	return n
+}
+
+func mustClose(t *testing.T, n *node.Node) {
+	t.Helper()
+	locktest.OK(t, n.Close(), "Close")
 }
 
 func mustAcquire(t *testing.T, n *node.Node, owner quorumlock.Owner, hold int) {
@@ -52,10 +52,18 @@ func mustAcquire(t *testing.T, n *node.Node, owner quorumlock.Owner, hold int) {
 	}
 }
 
+// says checks that an error contains each of some texts.
+func says(t *testing.T, what string, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: error %v, want %q in it", what, err, text)
+		}
+	}
+}
+
 // checkCount checks how often owner holds x at s, past all faults; "" is not at all.
 func checkCount(t *testing.T, s *embedded.Server, owner quorumlock.Owner, want string) {
 	t.Helper()
-	if got := s.Redis.HGet("x", string(owner)); got != want {
-		t.Errorf("%s holds x %q times, want %q", owner, got, want)
-	}
+	locktest.Equal(t, s.Redis.HGet("x", string(owner)), want, "entries of %s in x", owner)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -38,9 +37,7 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				if _, err := transport.Of(n).Inspect(t.Context(), "y"); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Must(t, locktest.Err(n.Mutex("y").Inspect(t.Context())), "Inspect")
 				tt.fault(s)
 				_, err := n.Mutex("x").TryLock(t.Context())
 				if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !strings.Contains(e.Error(), tt.want) {
@@ -55,10 +52,8 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 				}
 				s.Resume()
 				synctest.Wait()
-				if name == "wrong type" {
-					if got, _ := s.Redis.Get("x"); got != "a value" {
-						t.Errorf("what was at the key is %q now", got)
-					}
+				if got, _ := s.Redis.Get("x"); name == "wrong type" && got != "a value" {
+					t.Errorf("what was at the key is %q now", got)
 				}
 			})
 		})
@@ -69,25 +64,22 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 func TestAZeroNodeHasAnError(t *testing.T) {
 	var n node.Node
 	ctx := t.Context()
-	_, lock := n.Mutex("x").Lock(ctx)
-	_, try := n.Mutex("x").TryLock(ctx)
-	_, inspect := n.Mutex("x").Inspect(ctx)
-	_, read := n.RWMutex("x").RLock(ctx)
-	_, slot := n.Semaphore("x", 3).Lock(ctx)
-	_, slots := n.Semaphore("x", 3).Inspect(ctx)
-	_, count := n.Latch("x", 3).Count(ctx)
-	_, status := n.Status(ctx)
 	for what, err := range map[string]error{
-		"Lock": lock, "TryLock": try, "Inspect": inspect, "ForceUnlock": n.Mutex("x").ForceUnlock(ctx), "RLock": read, "Semaphore": slot,
-		"Semaphore.Inspect": slots, "Semaphore.ForceUnlock": n.Semaphore("x", 3).ForceUnlock(ctx), "Done": n.Latch("x", 3).Done(ctx, "1"), "Count": count, "Status": status,
+		"Lock":                  locktest.Err(n.Mutex("x").Lock(ctx)),
+		"TryLock":               locktest.Err(n.Mutex("x").TryLock(ctx)),
+		"Inspect":               locktest.Err(n.Mutex("x").Inspect(ctx)),
+		"ForceUnlock":           n.Mutex("x").ForceUnlock(ctx),
+		"RLock":                 locktest.Err(n.RWMutex("x").RLock(ctx)),
+		"Semaphore":             locktest.Err(n.Semaphore("x", 3).Lock(ctx)),
+		"Semaphore.Inspect":     locktest.Err(n.Semaphore("x", 3).Inspect(ctx)),
+		"Semaphore.ForceUnlock": n.Semaphore("x", 3).ForceUnlock(ctx),
+		"Done":                  n.Latch("x", 3).Done(ctx, "1"),
+		"Count":                 locktest.Err(n.Latch("x", 3).Count(ctx)),
+		"Status":                locktest.Err(n.Status(ctx)),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "use node.Dial or node.New") {
-			t.Errorf("%s of a zero Node: %v", what, err)
-		}
+		says(t, what, err, "use node.Dial or node.New")
 	}
-	if got := n.String(); got != "zero node" {
-		t.Errorf("its name is %q", got)
-	}
+	locktest.Equal(t, n.String(), "zero node", "its name")
 	if err := n.Close(); err != nil || n.Client() != nil {
 		t.Errorf("Close: %v; its client is %v", err, n.Client())
 	}

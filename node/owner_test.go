@@ -59,11 +59,8 @@ func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
 		locktest.Run(t, string(owner), func(t *testing.T) {
 			servers, nodes := locktest.Nodes(t, 1)
 			n := nodes[0]
-			for hold := 1; hold <= 2; hold++ {
-				if a, err := n.Acquire(t.Context(), "x", owner, time.Hour, hold); err != nil || !a.Granted {
-					t.Fatalf("Acquire %d: %+v, %v", hold, a, err)
-				}
-			}
+			mustAcquire(t, n, owner, 1)
+			mustAcquire(t, n, owner, 2)
 			if ok, err := n.Renew(t.Context(), "x", owner, time.Hour); !ok || err != nil {
 				t.Errorf("Renew: %v, %v", ok, err)
 			}
@@ -104,9 +101,7 @@ func checkSurvival(t *testing.T, s *embedded.Server, n *node.Node, owner quoruml
 	// Nor do waiters take each other's: the one that is left gets the lock when it is released.
 	got := locktest.Waiter(t, m)
 	checkCount(t, s, owner, "1")
-	if _, err := n.Release(t.Context(), "x", owner, 1); err != nil {
-		t.Errorf("Release: %v", err)
-	}
+	locktest.OK(t, locktest.Err(n.Release(t.Context(), "x", owner, 1)), "Release")
 	select {
 	case lease := <-got:
 		if lease != nil {

@@ -2,15 +2,12 @@ package node_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +16,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -52,9 +48,7 @@ func FuzzNoPasswordIsEverShown(f *testing.F) {
 
 // seen is the visible text of the node at a URL, or of the error of Dial.
 func seen(rawURL string) string {
-	n, err := node.Dial(rawURL, node.WithDialer(func(_ context.Context, network, addr string) (net.Conn, error) {
-		return nil, io.ErrUnexpectedEOF
-	}))
+	n, err := node.Dial(rawURL)
 	if err != nil {
 		return fmt.Sprintf("%v %+v %#v", err, err, err.Error())
 	}
@@ -72,13 +66,10 @@ func whatIsShown(t *testing.T, n *node.Node) string {
 		}
 		fmt.Fprintf(&shown, "%v %+v\n", err, err)
 	}
-	_, err := n.Acquire(t.Context(), "x", alice, ttl, 1)
-	show(err)
-	_, err = transport.Of(n).Inspect(t.Context(), "x")
-	show(err)
+	show(locktest.Err(n.Acquire(t.Context(), "x", alice, ttl, 1)))
+	show(locktest.Err(n.Mutex("x").Inspect(t.Context())))
 	logger := slog.New(slog.NewTextHandler(&shown, nil))
-	_, err = n.Mutex("x", quorumlock.WithLogger(logger), quorumlock.WithWait(time.Second)).Lock(t.Context())
-	show(err)
+	show(locktest.Err(n.Mutex("x", quorumlock.WithLogger(logger), quorumlock.WithWait(time.Second)).Lock(t.Context())))
 	if !strings.Contains(shown.String(), "trying again") {
 		t.Errorf("nothing was logged:\n%s", shown.String())
 	}
@@ -125,9 +116,7 @@ func TestMissingPasswordIsNamed(t *testing.T) {
 	for _, said := range []string{"NOAUTH Authentication required.", "ERR Protocol error: unauthenticated multibulk length"} {
 		locktest.Run(t, said, func(t *testing.T) {
 			n := dial(t, "redis://h", node.WithDialer(scripted("-"+said+"\r\n").dial))
-			if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil || !strings.Contains(err.Error(), "the node wants a password") {
-				t.Errorf("%q is told as %v", said, err)
-			}
+			says(t, said, locktest.Err(n.Acquire(t.Context(), "x", alice, ttl, 1)), "the node wants a password")
 		})
 	}
 }
@@ -135,33 +124,25 @@ func TestMissingPasswordIsNamed(t *testing.T) {
 // Each new connection asks for the credentials, so a node outlives their rotation.
 func TestCredentialsMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
-		type answer struct {
-			password string
-			err      error
-		}
-		var now atomic.Pointer[answer]
-		now.Store(&answer{password: "one"})
-		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(func(context.Context) (node.Credentials, error) {
-			return node.Credentials{User: "billing", Password: now.Load().password}, now.Load().err
-		}))
+		secret := &tokens{user: "billing"}
+		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(secret.get))
 		for _, password := range []string{"one", "two"} {
-			now.Store(&answer{password: password})
+			secret.set(password, nil)
 			s.Redis.RequireUserAuth("billing", password)
 			s.Restart(true) // its connections end
 			settle(time.Second)
 			mustAcquire(t, n, alice, 1)
 		}
-		now.Store(&answer{err: io.ErrUnexpectedEOF})
+		secret.set("", io.ErrUnexpectedEOF)
 		s.Restart(true)
 		settle(time.Second)
 		_, err := n.Acquire(t.Context(), "x", alice, ttl, 1)
 		if !errors.Is(err, io.ErrUnexpectedEOF) || !notSent(err) {
 			t.Errorf("error %v, want that of the credentials", err)
 		}
-		now.Store(&answer{password: "two"})
+		secret.set("two", nil)
 		mustAcquire(t, n, alice, 1)
 	})
-	if _, err := node.Dial("redis://billing:s3cret@h", node.WithCredentials(func(context.Context) (node.Credentials, error) { return node.Credentials{}, nil })); !errors.Is(err, quorumlock.ErrMisuse) {
-		t.Errorf("credentials in two places: %v", err)
-	}
+	err := locktest.Err(node.Dial("redis://billing:s3cret@h", node.WithCredentials(new(tokens).get)))
+	locktest.Is(t, err, quorumlock.ErrMisuse, "credentials in two places")
 }

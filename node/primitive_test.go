@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
@@ -26,9 +24,7 @@ func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
 		if err != nil || !first.Granted || first.Again {
 			t.Fatalf("Acquire: %+v, %v", first, err)
 		}
-		if want := uint64(time.Now().UnixMicro()); first.Token != want {
-			t.Errorf("token %d, want the clock's %d", first.Token, want)
-		}
+		locktest.Equal(t, first.Token, uint64(time.Now().UnixMicro()), "token, which is the clock's")
 		time.Sleep(time.Second)
 		if a, err := n.Acquire(t.Context(), "x", bob, ttl, 1); err != nil || a.Granted || a.TTL != ttl-time.Second {
 			t.Errorf("somebody else: %+v, %v, want a refusal with 9s", a, err)
@@ -47,12 +43,8 @@ func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
 		if ok, err := n.Renew(t.Context(), "x", alice, time.Minute); !ok || err != nil {
 			t.Errorf("Renew: %v, %v", ok, err)
 		}
-		if got := s.Redis.TTL("x"); got != time.Minute {
-			t.Errorf("after Renew it expires in %v", got)
-		}
-		if _, err := n.Release(t.Context(), "x", bob, 1); !errors.Is(err, quorumlock.ErrNotHeld) {
-			t.Errorf("Release by somebody else: %v, want ErrNotHeld", err)
-		}
+		locktest.Equal(t, s.Redis.TTL("x"), time.Minute, "TTL after Renew")
+		locktest.Is(t, locktest.Err(n.Release(t.Context(), "x", bob, 1)), quorumlock.ErrNotHeld, "Release by somebody else")
 		for left := 1; left >= 0; left-- {
 			if got, err := n.Release(t.Context(), "x", alice, left+1); got != left || err != nil {
 				t.Errorf("Release: %d left, %v, want %d", got, err, left)
@@ -81,16 +73,20 @@ type arguments struct {
 // primitive has all calls of the primitive; each returns only its error.
 var primitive = map[string]func(n *node.Node, a arguments) error{
 	"Acquire": func(n *node.Node, a arguments) error {
-		_, err := n.Acquire(a.ctx, a.name, a.owner, a.ttl, a.hold)
-		return err
+		return locktest.Err(n.Acquire(a.ctx, a.name, a.owner, a.ttl, a.hold))
 	},
-	"Renew":   func(n *node.Node, a arguments) error { _, err := n.Renew(a.ctx, a.name, a.owner, a.ttl); return err },
-	"Release": func(n *node.Node, a arguments) error { _, err := n.Release(a.ctx, a.name, a.owner, a.hold); return err },
+	"Renew": func(n *node.Node, a arguments) error {
+		return locktest.Err(n.Renew(a.ctx, a.name, a.owner, a.ttl))
+	},
+	"Release": func(n *node.Node, a arguments) error {
+		return locktest.Err(n.Release(a.ctx, a.name, a.owner, a.hold))
+	},
 	"ForceRelease": func(n *node.Node, a arguments) error {
-		_, err := transport.Of(n).ForceRelease(a.ctx, a.name)
-		return err
+		return locktest.Err(transport.Of(n).ForceRelease(a.ctx, a.name))
 	},
-	"Inspect": func(n *node.Node, a arguments) error { _, err := transport.Of(n).Inspect(a.ctx, a.name); return err },
+	"Inspect": func(n *node.Node, a arguments) error {
+		return locktest.Err(transport.Of(n).Inspect(a.ctx, a.name))
+	},
 }
 
 // eachCall calls f for each call of the primitive, with good arguments.
@@ -125,22 +121,15 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 			for name := range strings.FieldsSeq(tt.calls) {
 				a := arguments{t.Context(), "x", alice, ttl, 1}
 				tt.spoil(&a)
-				if err := primitive[name](nodes[0], a); err == nil || !strings.Contains(err.Error(), "quorumlock: ") || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("%s with %s: %v, want %q in it", name, tt.what, err, tt.want)
-				}
+				says(t, name+" with "+tt.what, primitive[name](nodes[0], a), "quorumlock: ", tt.want)
 			}
 		}
 		spread := cluster(t, servers[0], false)
 		for _, name := range []string{"a{b", "a}b"} {
-			_, err := spread.Acquire(t.Context(), name, alice, ttl, 1)
-			if err == nil || !strings.Contains(err.Error(), "would spread its keys over several servers") {
-				t.Errorf("%s: error %v", name, err)
-			}
+			says(t, name, locktest.Err(spread.Acquire(t.Context(), name, alice, ttl, 1)), "would spread its keys over several servers")
 		}
 		var none context.Context
-		if _, err := nodes[0].Status(none); !errors.Is(err, quorumlock.ErrNilContext) {
-			t.Errorf("Status: %v, want ErrNilContext", err)
-		}
+		locktest.Is(t, locktest.Err(nodes[0].Status(none)), quorumlock.ErrNilContext, "Status")
 	})
 }
 
@@ -151,13 +140,9 @@ func TestACallReturnsAsSoonAsItsContextIsDone(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(30*time.Millisecond, cancel)
 			for _, want := range []time.Duration{30 * time.Millisecond, 0} {
-				start := time.Now()
-				if err := call(ctx, n); !errors.Is(err, context.Canceled) {
-					t.Errorf("%s: error %v, want context.Canceled", name, err)
-				}
-				if took := time.Since(start); took != want {
-					t.Errorf("%s took %v, want %v", name, took, want)
-				}
+				began := time.Now()
+				locktest.Is(t, call(ctx, n), context.Canceled, "%s", name)
+				locktest.Took(t, began, want, want, "%s", name)
 			}
 		})
 	})
@@ -171,9 +156,7 @@ func know(t *testing.T, n *node.Node) {
 			t.Fatal(name, err)
 		}
 	})
-	if _, err := transport.Of(n).ForceRelease(t.Context(), "x"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, locktest.Err(transport.Of(n).ForceRelease(t.Context(), "x")), "ForceRelease")
 }
 
 // The outcome of a call may be unknown; that of the same call again is not. An entry is not undone:
@@ -201,45 +184,40 @@ func TestACallIsSafeToRepeatAfterALostReply(t *testing.T) {
 			checkCount(t, s, alice, fmt.Sprint(hold))
 		}
 		unknown("Release", 3, "2")
-		if _, err := n.Release(t.Context(), "x", alice, 3); !errors.Is(err, quorumlock.ErrNotHeld) {
-			t.Errorf("the same release again: %v, want ErrNotHeld", err)
-		}
+		locktest.Is(t, locktest.Err(n.Release(t.Context(), "x", alice, 3)), quorumlock.ErrNotHeld, "the same release again")
 		unknown("Renew", 3, "2")
 	})
 }
 
 func TestEachCallHasTheErrorOfItsNode(t *testing.T) {
 	for name, tt := range map[string]struct {
-		spoil func(t *testing.T, s *embedded.Server, n *node.Node) *node.Node
-		want  func(err error) bool
+		spoil  func(t *testing.T, s *embedded.Server, n *node.Node) *node.Node
+		want   string
+		closed bool // ErrClosed is no error of a node
 	}{
 		"a server that cannot": {func(t *testing.T, s *embedded.Server, n *node.Node) *node.Node {
 			know(t, n)
 			s.Redis.SetError("LOADING Redis is loading the dataset in memory")
 			t.Cleanup(func() { s.Redis.SetError("") })
 			return n
-		}, func(err error) bool {
-			e, ok := errors.AsType[*quorumlock.NodeError](err)
-			return ok && e.Node == "node-1" && redis.HasErrorPrefix(e.Err, "LOADING")
-		}},
+		}, "node node-1: LOADING", false},
 		"the answers of another script": {func(t *testing.T, _ *embedded.Server, _ *node.Node) *node.Node {
 			return dial(t, "redis://h", node.WithDialer(scripted("+OK\r\n").dial))
-		}, func(err error) bool {
-			e, ok := errors.AsType[*quorumlock.NodeError](err)
-			return ok && strings.Contains(e.Error(), `unexpected reply "OK"`)
-		}},
+		}, `unexpected reply "OK"`, false},
 		"a node that is closed": {func(t *testing.T, _ *embedded.Server, n *node.Node) *node.Node {
 			mustClose(t, n) // and once more at the end of the test
 			return n
-		}, func(err error) bool { return errors.Is(err, quorumlock.ErrClosed) }},
+		}, "closed", true},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			servers, nodes := locktest.Nodes(t, 1)
 			n := tt.spoil(t, servers[0], nodes[0])
 			eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
-				if err := call(t.Context(), n); !tt.want(err) {
-					t.Errorf("%s: %v", name, err)
-				}
+				err := call(t.Context(), n)
+				says(t, name, err, tt.want)
+				_, ofNode := errors.AsType[*quorumlock.NodeError](err)
+				locktest.Equal(t, errors.Is(err, quorumlock.ErrClosed), tt.closed, "%s: ErrClosed", name)
+				locktest.Equal(t, ofNode || tt.closed, true, "%s: a *NodeError", name)
 			})
 		})
 	}
@@ -250,14 +228,9 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		mustAcquire(t, n, bob, 1)
 		s.Delay(100 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		if _, err := n.Acquire(ctx, "y", alice, ttl, 1); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("error %v, want a deadline", err)
-		}
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+		ctx := locktest.Within(t, 10*time.Millisecond)
+		locktest.Is(t, locktest.Err(n.Acquire(ctx, "y", alice, ttl, 1)), context.DeadlineExceeded, "Acquire")
+		mustClose(t, n)
 		if s.Redis.Exists("y") {
 			t.Error("the node was closed before the late grant was undone")
 		}
@@ -273,12 +246,8 @@ func TestThePrimitiveRefusesTheOwnerOfALease(t *testing.T) {
 		if err != nil || refused.Granted || refused.Holder == "" {
 			t.Fatalf("Acquire: %+v, %v, want a refusal that names the holder", refused, err)
 		}
-		if _, err := nodes[0].Release(t.Context(), "x", refused.Holder, 1); !errors.Is(err, quorumlock.ErrMisuse) {
-			t.Errorf("Release: %v, want ErrMisuse", err)
-		}
-		if _, err := nodes[0].Renew(t.Context(), "x", refused.Holder, time.Minute); !errors.Is(err, quorumlock.ErrMisuse) {
-			t.Errorf("Renew: %v, want ErrMisuse", err)
-		}
+		locktest.Is(t, locktest.Err(nodes[0].Release(t.Context(), "x", refused.Holder, 1)), quorumlock.ErrMisuse, "Release")
+		locktest.Is(t, locktest.Err(nodes[0].Renew(t.Context(), "x", refused.Holder, time.Minute)), quorumlock.ErrMisuse, "Renew")
 		locktest.Held(t, lease)
 	})
 }

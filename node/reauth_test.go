@@ -64,9 +64,7 @@ func TestDistantExpiriesAreNotRenewed(t *testing.T) {
 			locktest.Send(t.Context(), n, count("x"))
 			before := asked.Load()
 			settle(24 * time.Hour)
-			if now := asked.Load(); now != before {
-				t.Errorf("asked %d times in a day", now-before)
-			}
+			locktest.Equal(t, asked.Load()-before, 0, "requests for credentials in a day")
 		})
 	}
 }
@@ -109,17 +107,13 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 			n := dial(t, "redis://h", node.WithDialer(s.dial), node.WithCredentials(secret.get))
 			call := func() {
 				t.Helper()
-				if r := locktest.Send(t.Context(), n, acquires(1)...); r[0].Err != nil {
-					t.Error(r[0].Err)
-				}
+				locktest.OK(t, locktest.Send(t.Context(), n, acquires(1)...)[0].Err, "Acquire")
 			}
 			check := func(want string) {
 				t.Helper()
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				if got := strings.Join(auths, ", "); got != want {
-					t.Errorf("AUTH %q, want %q", got, want)
-				}
+				locktest.Equal(t, strings.Join(auths, ", "), want, "AUTH")
 				auths = nil
 			}
 			call()
@@ -136,9 +130,7 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 			settle((12*time.Hour - renewal(n)) * 3 / 4)
 			check(tt.later)
 			call()
-			if s.used != tt.used {
-				t.Errorf("%d connections, want %d", s.used, tt.used)
-			}
+			locktest.Equal(t, s.used, tt.used, "connections")
 		})
 	}
 }
@@ -171,11 +163,10 @@ func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
 			s, secret := servers[0], &tokens{user: "billing", now: "one"}
 			s.Redis.RequireUserAuth("billing", "one")
 			var seen, dials atomic.Int32
-			n := dial(t, "redis://h", node.WithCredentials(secret.get), node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			n := dial(t, "redis://h", node.WithCredentials(secret.get), node.WithDialer(wrapped(s, func(c net.Conn) net.Conn {
 				dials.Add(1)
-				c, err := s.DialContext(ctx, network, addr)
-				return authTap{c, tt.refuses, &seen}, err
-			}))
+				return authTap{c, tt.refuses, &seen}
+			})))
 			locktest.Send(t.Context(), n, count("x"))
 			s.Delay(10 * time.Millisecond)
 			settle(renewal(n) - 100*time.Millisecond)
@@ -183,15 +174,12 @@ func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
 			for range calls {
 				time.Sleep(time.Millisecond)
 				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("x")}, func(rs []wire.Reply) {
-					if rs[0].Err != nil {
-						t.Error(rs[0].Err)
-					}
+					locktest.OK(t, rs[0].Err, "a call")
 				})
 			}
 			settle(time.Second)
-			if got, _ := s.Redis.Get("x"); got != strconv.Itoa(calls+1) {
-				t.Errorf("%s calls ran, want %d", got, calls+1)
-			}
+			got, _ := s.Redis.Get("x")
+			locktest.Equal(t, got, strconv.Itoa(calls+1), "calls that ran")
 			if seen.Load() != 1 || int(dials.Load()) != tt.dials {
 				t.Errorf("%d AUTH, %d connections, want 1 and %d", seen.Load(), dials.Load(), tt.dials)
 			}

@@ -50,13 +50,9 @@ func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {
 			n := over(t, client)
 			busy := client.Conn()
 			defer busy.Close() //nolint:errcheck // the client is closed next
-			if err := busy.Ping(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, busy.Ping(t.Context()).Err(), "Ping")
 			_, err := n.Mutex("x", quorumlock.WithNodeTimeout(50*time.Millisecond)).TryLock(t.Context())
-			if err == nil || !strings.Contains(err.Error(), "all 1 connections of the client's pool are in use") {
-				t.Errorf("error %v", err)
-			}
+			says(t, "TryLock", err, "all 1 connections of the client's pool are in use")
 		})
 	}
 }

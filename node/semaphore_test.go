@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -19,9 +18,7 @@ func TestASemaphoreOfOneNode(t *testing.T) {
 		if a.Slot()+b.Slot() != 1 || a.Slot() == b.Slot() {
 			t.Errorf("slots %d and %d", a.Slot(), b.Slot())
 		}
-		if _, err := s.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-			t.Errorf("a third one: %v", err)
-		}
+		locktest.Refused(t, s)
 		state, err := s.Inspect(t.Context())
 		if err != nil || len(state.Slots) != 2 || !state.Held() {
 			t.Errorf("%+v, %v", state, err)
@@ -31,9 +28,7 @@ func TestASemaphoreOfOneNode(t *testing.T) {
 		if a = locktest.MustLock(t, s); a.Slot() != slot {
 			t.Errorf("slot %d, and %d was free", a.Slot(), slot)
 		}
-		if err := s.ForceUnlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, s.ForceUnlock(t.Context()), "ForceUnlock")
 		if state, err := s.Inspect(t.Context()); err != nil || state.Held() {
 			t.Errorf("%+v, %v", state, err)
 		}
@@ -49,24 +44,20 @@ func TestABadOptionKeepsInspectAndForceUnlockFromAnotherLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
 		m, s := locktest.MustLock(t, n.Mutex("x")), locktest.MustLock(t, n.Semaphore("s", 2))
 		bad := quorumlock.WithPrefix("a prefix: ")
-		wrong := func(what string, err error) {
-			t.Helper()
+		for what, err := range map[string]error{
+			"ForceUnlock of a mutex":           n.Mutex("x", bad).ForceUnlock(t.Context()),
+			"ForceUnlock of a read-write lock": n.RWMutex("x", bad).ForceUnlock(t.Context()),
+			"ForceUnlock of a semaphore":       n.Semaphore("s", 2, bad).ForceUnlock(t.Context()),
+			"ForceUnlock without permits":      n.Semaphore("s", 0).ForceUnlock(t.Context()),
+			"Inspect of a mutex":               locktest.Err(n.Mutex("x", bad).Inspect(t.Context())),
+			"Inspect without permits":          locktest.Err(n.Semaphore("s", 0).Inspect(t.Context())),
+		} {
 			if err == nil || !strings.Contains(err.Error(), "WithPrefix") && !strings.Contains(err.Error(), "permits is 0") {
 				t.Errorf("%s: %v, want an error that names the option", what, err)
 			}
 		}
-		wrong("ForceUnlock of a mutex", n.Mutex("x", bad).ForceUnlock(t.Context()))
-		wrong("ForceUnlock of a read-write lock", n.RWMutex("x", bad).ForceUnlock(t.Context()))
-		wrong("ForceUnlock of a semaphore", n.Semaphore("s", 2, bad).ForceUnlock(t.Context()))
-		wrong("ForceUnlock without permits", n.Semaphore("s", 0).ForceUnlock(t.Context()))
-		_, err := n.Mutex("x", bad).Inspect(t.Context())
-		wrong("Inspect of a mutex", err)
-		_, err = n.Semaphore("s", 0).Inspect(t.Context())
-		wrong("Inspect without permits", err)
 		for _, l := range []*quorumlock.Lease{m, s} {
-			if err := l.Extend(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, l.Extend(t.Context()), "Extend of %q", l.Name())
 			locktest.MustUnlock(t, l)
 		}
 	})

@@ -70,14 +70,8 @@ func each(t *testing.T, ways map[string]func(t *testing.T, s *embedded.Server) *
 func over(t *testing.T, client redis.UniversalClient, opts ...node.Option) *node.Node {
 	t.Helper()
 	n := node.New(client, opts...)
-	if err := transport.Of(n).Err(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(n.Close(), client.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	locktest.Must(t, transport.Of(n).Err(), "New")
+	t.Cleanup(func() { locktest.OK(t, errors.Join(n.Close(), client.Close()), "Close") })
 	return n
 }
 
@@ -99,9 +93,8 @@ func TestWhatHasNoReplyIsNotSentAgain(t *testing.T) {
 			}
 			s.LoseReplies(1)
 			lost(t, locktest.Send(t.Context(), n, count("single")))
-			if got, _ := s.Redis.Get("single"); got != fmt.Sprint(2*i) {
-				t.Errorf("after %d scripts it ran %s times", 2*i, got)
-			}
+			got, _ := s.Redis.Get("single")
+			locktest.Equal(t, got, fmt.Sprint(2*i), "runs of %d scripts", 2*i)
 		}
 		s.LoseReplies(1)
 		lost(t, locktest.Send(t.Context(), n, count("{s}a"), count("{s}b"), count("{s}c")))
@@ -135,18 +128,12 @@ func TestSendReturnsAtItsDeadline(t *testing.T) {
 					locktest.Send(t.Context(), n, count("warm"))
 				}
 				s.Stall()
-				ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
-				defer cancel()
-				start := time.Now()
-				replies := locktest.Send(ctx, n, count("a"), count("b"))
-				if took := time.Since(start); took != 70*time.Millisecond {
-					t.Errorf("it took %v, want 70ms", took)
-				}
+				began := time.Now()
+				replies := locktest.Send(locktest.Within(t, 70*time.Millisecond), n, count("a"), count("b"))
+				locktest.Took(t, began, 70*time.Millisecond, 70*time.Millisecond, "Send")
 				lost(t, replies)
 				for _, r := range replies {
-					if !errors.Is(r.Err, context.DeadlineExceeded) {
-						t.Errorf("error %v, want a deadline", r.Err)
-					}
+					locktest.Is(t, r.Err, context.DeadlineExceeded, "Send")
 				}
 				s.Resume()
 			})
@@ -164,9 +151,7 @@ func TestAConnectionThatTakesLongerThanACallIsMadeAllTheSame(t *testing.T) {
 		for _, key := range []string{"a", "b", "c"} { // each of another server of the cluster
 			reached := false
 			for tries := 0; tries < 100 && !reached; tries++ {
-				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-				reached = locktest.Send(ctx, n, count(key))[0].Err == nil
-				cancel()
+				reached = locktest.Send(locktest.Within(t, 50*time.Millisecond), n, count(key))[0].Err == nil
 			}
 			if !reached {
 				t.Errorf("no call for %q in five seconds got an answer", key)

@@ -14,6 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -32,9 +33,7 @@ func certified(t *testing.T) ([]tls.Certificate, *x509.CertPool) {
 func TestDialSpeaksTLSToWhomItTrusts(t *testing.T) {
 	certificates, authorities := certified(t)
 	s := miniredis.NewMiniRedis()
-	if err := s.StartTLS(&tls.Config{Certificates: certificates}); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, s.StartTLS(&tls.Config{Certificates: certificates}), "StartTLS")
 	t.Cleanup(s.Close)
 	s.RequireAuth("s3cret")
 	config := &tls.Config{RootCAs: authorities}
@@ -61,36 +60,19 @@ func TestDialReachesAUnixSocket(t *testing.T) {
 	t.Cleanup(s.Close)
 	s.RequireUserAuth("billing", "s3cret")
 	socket := filepath.Join(t.TempDir(), "redis.sock")
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := s.Dial()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			serving.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
-			serving.Go(func() { _, _ = io.Copy(client, server); _ = client.Close() })
-		}
-	})
-	t.Cleanup(func() {
-		if err := listener.Close(); err != nil {
+	serveConns(t, listenAt(t, "unix", socket), func(client net.Conn) {
+		server, err := s.Dial()
+		if err != nil {
 			t.Error(err)
+			return
 		}
-		serving.Wait()
+		var replies sync.WaitGroup
+		replies.Go(func() { _, _ = io.Copy(client, server) })
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+		replies.Wait()
 	})
-
 	n := dial(t, "unix://billing:s3cret@"+socket+"?db=2", nil, node.WithTimeout(never)) // a nil option does nothing
 	mustAcquire(t, n, alice, 1)
-	if got := s.DB(2).HGet("x", string(alice)); got != "1" {
-		t.Errorf("in database 2 the hold count is %q", got)
-	}
+	locktest.Equal(t, s.DB(2).HGet("x", string(alice)), "1", "entries in database 2")
 }

@@ -68,9 +68,7 @@ func (st story) tell(t *testing.T, p *tap, n *node.Node) {
 		"close": func() {
 			began := time.Now()
 			mustClose(t, n)
-			if took := time.Since(began); took > node.DefaultTimeout {
-				t.Errorf("Close took %v", took)
-			}
+			locktest.Took(t, began, 0, node.DefaultTimeout, "Close")
 		},
 	}
 	for step := range strings.SplitSeq(st.steps, ", ") {
@@ -113,17 +111,12 @@ func (st story) tell(t *testing.T, p *tap, n *node.Node) {
 			synctest.Wait()
 			a.is(t, step, who, words[2], len(words) > 3, d)
 		case words[1] == "ran":
-			if got, _ := s.Redis.Get(who); got != last {
-				t.Errorf("%s, but it ran %q times", step, got)
-			}
+			got, _ := s.Redis.Get(who)
+			locktest.Equal(t, got, last, "%s: runs", step)
 		case words[1] == "holds":
-			if s.Redis.Exists(who) != (number > 0) {
-				t.Errorf("%s, but the server has %q", step, s.Redis.Keys())
-			}
+			locktest.Equal(t, s.Redis.Exists(who), number > 0, "%s: its key exists", step)
 		case words[1] == "was":
-			if got := p.sent(who); got != number {
-				t.Errorf("%s, but it was sent %d times", step, got)
-			}
+			locktest.Equal(t, p.sent(who), number, "%s: times", step)
 		default:
 			t.Fatalf("no such step: %s", step)
 		}
