@@ -9,15 +9,11 @@ import (
 
 func TestAFreeLockIsGrantedAndARefusalChangesNothing(t *testing.T) {
 	s := start(t)
-	if a := s.acquire("x", alice, 1, 100); a != (wire.Answer{Granted: true, Token: 100, Position: -1}) {
-		t.Errorf("answer %+v", a)
-	}
+	s.checkAnswer(wire.Acquire("x", alice, ttl, 1, 100), wire.Answer{Granted: true, Token: 100, Position: -1})
 	s.checkTTL(wire.TokenKey("x"), kept)
 	s.checkTTL("x", ttl)
 	s.data.FastForward(3 * time.Second)
-	if a := s.acquire("x", bob, 1, 900); a != (wire.Answer{Holder: alice, TTL: 7 * time.Second, Position: -1}) {
-		t.Errorf("answer %+v, want a refusal with 7s", a)
-	}
+	s.checkAnswer(wire.Acquire("x", bob, ttl, 1, 900), wire.Answer{Holder: alice, TTL: 7 * time.Second, Position: -1})
 	s.checkHold("x", alice, "1")
 	s.checkTTL("x", 7*time.Second)
 	s.checkToken("100")
@@ -71,7 +67,7 @@ func TestAcquireThatCannotCountWritesNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t)
 			tt.before(s)
-			s.refuses(tt.call, asAcquired, nil, tt.want)
+			s.refuses(tt.call, nil, tt.want)
 		})
 	}
 }
@@ -91,9 +87,7 @@ func TestTTLIsRoundedUpToTheMillisecond(t *testing.T) {
 		s.checkTTL("x", tt.want)
 		s.checkTTL(wire.TokenKey("x"), tt.kept)
 		s.data.FastForward(tt.want / 2)
-		if !s.done(wire.Renew("x", alice, tt.ttl)) {
-			t.Error("not renewed")
-		}
+		s.checkDone(wire.Renew("x", alice, tt.ttl), true)
 		s.checkTTL("x", tt.want)
 		s.checkTTL(wire.TokenKey("x"), tt.renewed)
 	}

@@ -68,17 +68,3 @@ func TestACounterThatIsNoIntegerGoesOn(t *testing.T) {
 		s.checkTTL(wire.TokenKey("x"), want)
 	}
 }
-
-// A reader takes the token of the last hold, so a handoff only reads the counter: a server without
-// memory would refuse to write it.
-func TestAHandoffToAReaderOnlyReadsTheCounter(t *testing.T) {
-	s := start(t)
-	s.grant("x", alice, 1, 100)
-	s.acquired(wire.AcquireInTurn("x", "bob:1.7", ttl, 0, reader("bob:1", 200, 1)).Shared())
-	s.put(wire.TokenKey("x"), "41.0") // INCRBY would refuse this
-	s.release("x", alice, 1)
-	if held, err := s.data.HKeys("x"); err != nil || len(held) != 2 {
-		t.Errorf("the lock has %q, %v, want the reader and the mode", held, err)
-	}
-	s.checkToken("41.0")
-}

@@ -53,6 +53,28 @@ func (h host) acquire() (wire.Answer, error) {
 	return h.acquired(wire.Acquire("x", alice, ttl, 1, 100))
 }
 
+func (h host) grants(c wire.Call) {
+	h.Helper()
+	if a, err := h.acquired(c); err != nil || !a.Granted {
+		h.Fatalf("%+v, %v, want a grant", a, err)
+	}
+}
+
+// quarantines checks that the guard refuses an acquire.
+func (h host) quarantines(c wire.Call) {
+	h.Helper()
+	if a, err := h.acquired(c); !errors.Is(err, quorumlock.ErrQuarantined) {
+		h.Errorf("%+v, %v, want ErrQuarantined", a, err)
+	}
+}
+
+func (h host) hasNoKeys() {
+	h.Helper()
+	if keys := h.Redis.Keys(); len(keys) > 0 {
+		h.Errorf("the server has %q, want no keys", keys)
+	}
+}
+
 // isOut checks that the guard keeps everybody out for a quarantine from now on: no moment less, and
 // two seconds more at the most, since servers report their uptime in whole seconds. Then it is
 // granted and released.
@@ -75,9 +97,7 @@ func (h host) isOut() {
 // isIn checks that the server grants.
 func (h host) isIn() {
 	h.Helper()
-	if a, err := h.acquire(); err != nil || !a.Granted {
-		h.Fatalf("%+v, %v, want a grant", a, err)
-	}
+	h.grants(wire.Acquire("x", alice, ttl, 1, 100))
 	locktest.Send(h.Context(), h.node, wire.Release("x", alice, 1))
 }
 
@@ -126,12 +146,8 @@ func TestQuarantinedServerHasNeitherKeyNorEntryForAnybody(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			restarting(t, func(h host) {
-				if a, err := h.acquired(c); !errors.Is(err, quorumlock.ErrQuarantined) {
-					h.Errorf("%+v, %v, want ErrQuarantined", a, err)
-				}
-				if keys := h.Redis.Keys(); len(keys) > 0 {
-					h.Errorf("it left %q", keys)
-				}
+				h.quarantines(c)
+				h.hasNoKeys()
 			})
 		})
 	}
@@ -180,9 +196,7 @@ func TestGuardThatCannotSeeGrantsNothingAndNamesTheFix(t *testing.T) {
 				if a, err := h.acquire(); err == nil || !strings.Contains(err.Error(), c.want) {
 					h.Errorf("%+v, %v, want an error that says %q", a, err, c.want)
 				}
-				if keys := h.Redis.Keys(); len(keys) > 0 {
-					h.Errorf("it left %q", keys)
-				}
+				h.hasNoKeys()
 			})
 		})
 	}
@@ -209,13 +223,9 @@ func TestAnOldShareOpensNoQuarantinedServer(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			restarting(t, func(h host) {
 				time.Sleep(time.Minute)
-				if a, err := h.acquired(ask(alice)); err != nil || !a.Granted {
-					t.Fatalf("%+v, %v", a, err)
-				}
+				h.grants(ask(alice))
 				h.Restart(true) // from a snapshot: alice has left since, and somebody else holds at a quorum with this server
-				if a, err := h.acquired(ask(bob)); !errors.Is(err, quorumlock.ErrQuarantined) {
-					t.Errorf("another in the quarantine: %+v, %v, want ErrQuarantined", a, err)
-				}
+				h.quarantines(ask(bob))
 			})
 		})
 	}

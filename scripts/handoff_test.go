@@ -35,8 +35,7 @@ func handoff(waiter quorumlock.Owner, attempt int, what string) string {
 }
 
 func TestAReleaseHandsOverToTheFirstInTheQueue(t *testing.T) {
-	s := gather(t)
-	s.grant("x", "holder:1", 1, 100)
+	s := busy(t)
 	s.standWith("bob:1", 200, 1)
 	s.standWith("alice:1", 100, 3)
 	s.wait(lent / 2)
@@ -47,9 +46,7 @@ func TestAReleaseHandsOverToTheFirstInTheQueue(t *testing.T) {
 	s.checkTTL(wire.TokenKey("x"), kept-lent/2)
 	s.checkQueue("bob:1")
 	s.checkHeard(handoff("alice:1", 3, "101"))
-	if !s.done(wire.Renew("x", "alice:1/3.7", ttl)) {
-		t.Error("the successor cannot renew")
-	}
+	s.checkDone(wire.Renew("x", "alice:1/3.7", ttl), true)
 	s.checkTTL("x", ttl)
 	s.wait(time.Millisecond)
 	s.release("x", "alice:1/3.7", 1)
@@ -88,8 +85,7 @@ func TestNothingIsHandedOverWithout(t *testing.T) {
 		}, "100", "100"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := gather(t)
-			s.grant("x", "holder:1", 1, 100)
+			s := busy(t)
 			tt.prepare(s)
 			s.put(wire.TokenKey("x"), tt.counter)
 			if tt.counter == "" {
@@ -106,8 +102,7 @@ func TestNothingIsHandedOverWithout(t *testing.T) {
 }
 
 func TestTheNextAttemptTakesOverEarlierHandoffs(t *testing.T) {
-	s := gather(t)
-	s.grant("x", "holder:1", 1, 100)
+	s := busy(t)
 	s.standWith("alice:1", 100, 9)
 	s.standWith("bob:1", 50, 1)
 	s.standWith("bob:1", 50, 2)

@@ -2,11 +2,9 @@ package scripts_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -70,36 +68,6 @@ func TestTokensRiseAndFollowTheHintWithinAnHourOfTheNodesClock(t *testing.T) {
 			}
 			if in := s.inspect("x"); in.Token != tt.want {
 				t.Errorf("the counter is %d, want %d in plain digits", in.Token, tt.want)
-			}
-		})
-	}
-}
-
-// Clients with all sorts of clocks take a lock in random order, with pauses of up to days.
-func TestTokensRiseWhateverTheClientsClocksSay(t *testing.T) {
-	clocks := []time.Duration{0, time.Minute, -time.Minute, trusted, trusted + 30*time.Second, time.Hour, -time.Hour, 61 * time.Minute, -61 * time.Minute, 48 * time.Hour, -48 * time.Hour, year, -year}
-	pauses := []time.Duration{time.Millisecond, time.Second, time.Hour - 2*time.Second, time.Hour, 2*time.Hour + time.Second, day, day + ttl, day + 2*time.Hour, 10 * day}
-	for seed := range uint64(5) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			s, random, last := start(t), rand.New(rand.NewPCG(seed, 0)), uint64(0)
-			s.setClock(today)
-			for step := range 60 {
-				owner := quorumlock.Owner(fmt.Sprintf("step:%d", step))
-				clock := clocks[random.IntN(len(clocks))]
-				ttl := []time.Duration{time.Second, ttl, time.Hour}[random.IntN(3)]
-				a := s.acquired(wire.Acquire("x", owner, ttl, 1, uint64(s.now.Add(clock).UnixMicro())))
-				if ahead := time.UnixMicro(int64(a.Token)).Sub(s.now); !a.Granted || a.Token <= last || ahead > time.Hour+time.Millisecond {
-					t.Fatalf("step %d, by a clock that is %v ahead: %+v after %d, %v ahead", step, clock, a, last, ahead)
-				}
-				last = a.Token
-				if random.IntN(2) == 0 && !s.done(wire.Renew("x", owner, ttl)) {
-					t.Fatal("not renewed")
-				}
-				if left := s.data.TTL(wire.TokenKey("x")); left < ttl+day || left > kept+time.Hour {
-					t.Fatalf("step %d, by a clock that is %v ahead: the counter is kept for %v", step, clock, left)
-				}
-				s.release("x", owner, 1)
-				s.wait(pauses[random.IntN(len(pauses))])
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package scripts_test
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
@@ -27,9 +26,7 @@ func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 			s.grant("x", alice, 1, 100)
 			s.data.FastForward(time.Second)
 			s.data.SetTTL(wire.TokenKey("x"), time.Hour)
-			if got := s.done(wire.Raise("x", tt.owner, ttl, tt.own, tt.to)); got != tt.raised {
-				t.Errorf("raised %v, want %v", got, tt.raised)
-			}
+			s.checkDone(wire.Raise("x", tt.owner, ttl, tt.own, tt.to), tt.raised)
 			s.checkToken(tt.after)
 			s.checkTTL("x", ttl-time.Second) // a raise is no renewal
 			want := ttl + day + 2*time.Hour
@@ -46,16 +43,12 @@ func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 // A hold that was downgraded is over before its key, which another share keeps.
 func TestARaiseIsTooLateForAShareThatIsOver(t *testing.T) {
 	s := start(t)
-	s.data.SetTime(time.UnixMilli(1_800_000_000_000))
-	got := s.grant("x", alice, 1, 1_800_000_000_000_000)
-	s.done(wire.Downgrade("x", alice, time.Second))
-	if a, err := s.send(wire.Acquire("x", bob, ttl, 1, 1).Shared()).Acquired(); err != nil || !a.Granted {
-		t.Fatalf("bob's share: %+v, %v", a, err)
-	}
-	s.data.SetTime(time.UnixMilli(1_800_000_001_500))
-	if s.done(wire.Raise("x", alice, ttl, got.Token, got.Token+50)) {
-		t.Error("raised for an owner whose share is over")
-	}
+	s.setClock(today)
+	got := s.grant("x", alice, 1, uint64(today.UnixMicro()))
+	s.do(wire.Downgrade("x", alice, time.Second))
+	s.share(bob, ttl)
+	s.setClock(today.Add(1500 * time.Millisecond))
+	s.checkDone(wire.Raise("x", alice, ttl, got.Token, got.Token+50), false)
 }
 
 // A token that is days ahead may come from another node, whose clock is. It must not be forgotten
@@ -68,13 +61,9 @@ func TestATokenAheadOfTheClockIsKeptUntilTheClockIsPastIt(t *testing.T) {
 		t.Fatalf("answer %+v, want the token of the hold", a)
 	}
 	s.checkTTL(wire.TokenKey("x"), 3*day+kept)
-	if !s.done(wire.Renew("x", alice, ttl)) {
-		t.Error("not renewed")
-	}
+	s.checkDone(wire.Renew("x", alice, ttl), true)
 	s.checkTTL(wire.TokenKey("x"), 3*day+kept) // which does not shorten it
-	if !s.done(wire.Raise("x", alice, ttl, ahead, ahead+uint64(day.Microseconds()))) {
-		t.Error("not raised")
-	}
+	s.checkDone(wire.Raise("x", alice, ttl, ahead, ahead+uint64(day.Microseconds())), true)
 	s.checkTTL(wire.TokenKey("x"), 4*day+day+2*time.Hour+ttl)
 }
 
@@ -83,16 +72,13 @@ func TestRenewIsForTheHolderOnly(t *testing.T) {
 	s.grant("x", alice, 1, 100)
 	s.grant("x", alice, 2, 100)
 	s.data.FastForward(4 * time.Second)
-	if s.done(wire.Renew("x", bob, time.Hour)) || !s.done(wire.Renew("x", alice, ttl)) {
-		t.Error("renewed for somebody else, or not for the holder")
-	}
+	s.checkDone(wire.Renew("x", bob, time.Hour), false)
+	s.checkDone(wire.Renew("x", alice, ttl), true)
 	s.checkHold("x", alice, "2")
 	s.checkTTL("x", ttl)
 	s.checkTTL(wire.TokenKey("x"), kept-4*time.Second)
 	s.data.FastForward(ttl)
-	if s.done(wire.Renew("x", alice, ttl)) {
-		t.Error("renewed after it expired")
-	}
+	s.checkDone(wire.Renew("x", alice, ttl), false)
 	s.checkHold("x", alice, "")
 }
 
@@ -121,9 +107,7 @@ func TestReleaseIsForAnEntryThatIsHeld(t *testing.T) {
 				s.grant("x", alice, hold, 100)
 			}
 			heard := s.listen("x")
-			if left, held := s.release("x", tt.owner, tt.hold); left != tt.left || held != tt.was {
-				t.Errorf("%d left, held %v, want %d, %v", left, held, tt.left, tt.was)
-			}
+			s.checkRelease(wire.Release("x", tt.owner, tt.hold), tt.left, tt.was)
 			s.checkHold("x", alice, tt.after)
 			if tt.was && tt.after == "" {
 				heard.check(unlocked)
@@ -134,41 +118,16 @@ func TestReleaseIsForAnEntryThatIsHeld(t *testing.T) {
 	}
 }
 
-func TestForceReleaseFreesWhoeverHolds(t *testing.T) {
-	s := start(t)
-	heard := s.listen("x")
-	if s.done(wire.ForceRelease("x")) {
-		t.Error("a free lock was released")
-	}
-	heard.check()
-	s.grant("x", alice, 1, 100)
-	s.grant("x", alice, 2, 100)
-	if !s.done(wire.ForceRelease("x")) {
-		t.Error("not released")
-	}
-	s.checkHold("x", alice, "")
-	heard.check(unlocked)
-	if a := s.grant("x", bob, 1, 0); a.Token != 101 {
-		t.Errorf("the token after a forced release is %d, want 101", a.Token)
-	}
-}
-
 func TestInspectTellsTheState(t *testing.T) {
 	s := start(t)
-	check := func(want quorumlock.State) {
-		t.Helper()
-		if got := s.inspect("x"); !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
-	}
-	check(quorumlock.State{})
+	s.checkState("x", quorumlock.State{})
 	s.put(wire.TokenKey("x"), "4503599627370496")
 	s.grant("x", alice, 1, 100)
 	s.grant("x", alice, 2, 0)
 	s.data.FastForward(time.Second)
-	check(quorumlock.State{Owner: alice, HoldCount: 2, TTL: ttl - time.Second, Token: 1<<52 + 1})
+	s.checkState("x", quorumlock.State{Owner: alice, HoldCount: 2, TTL: ttl - time.Second, Token: 1<<52 + 1})
 	s.data.SetTTL("x", 0)
-	check(quorumlock.State{Owner: alice, HoldCount: 2, Token: 1<<52 + 1})
+	s.checkState("x", quorumlock.State{Owner: alice, HoldCount: 2, Token: 1<<52 + 1})
 	s.data.Del("x")
-	check(quorumlock.State{Token: 1<<52 + 1})
+	s.checkState("x", quorumlock.State{Token: 1<<52 + 1})
 }

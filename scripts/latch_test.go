@@ -1,7 +1,6 @@
 package scripts_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,14 +40,19 @@ func (s *server) checkLatch(got wire.LatchState, open bool, server string, ids .
 	}
 }
 
-func TestALatchCountsEachIDOnceAndOpens(t *testing.T) {
+func TestALatchCountsEachIDOnceAndTellsOnceThatItOpens(t *testing.T) {
 	s := start(t)
+	heard := s.listenTo("quorumlock_latch:{x}")
 	s.checkLatch(s.latched(wire.MakeLatch, "b"), false, "me", "b")
 	s.checkLatch(s.latched(wire.MakeLatch, "b"), false, "me", "b")
 	s.checkLatch(s.latched(wire.MakeLatch, "a", "b"), false, "me", "b", "a")
 	s.checkLatch(s.latched(wire.ReadLatch), false, "me", "b", "a")
+	heard.check()
 	s.checkLatch(s.latched(wire.KeepLatch, "c"), true, "me")
-	s.checkLatch(s.latched(wire.MakeLatch, "d"), true, "me")
+	heard.check("open")
+	s.checkLatch(s.latched(wire.MakeLatch, "c", "d"), true, "me")
+	s.checkLatch(s.latched(wire.OpenLatch), true, "me")
+	heard.check()
 	if keys := s.data.Keys(); !slices.Equal(keys, []string{"x"}) {
 		t.Errorf("an open latch has the keys %q, want its name alone", keys)
 	}
@@ -118,126 +122,27 @@ func TestALatchThatIsNotThereIsMadeOnlyByThoseWhoMay(t *testing.T) {
 	}
 }
 
-// A node that missed a latch may have granted a mutex of the same name by mistake. The latch is
-// restored there, past the token, and keeps the name of its server.
-func TestALatchIsRestored(t *testing.T) {
-	s := start(t)
-	s.grant("x", alice, 1, 100)
-	s.release("x", alice, 1)
-	s.checkLatch(s.latched(wire.RestoreLatch, "a"), false, "me", "a")
-	if got := s.latchState(wire.Latch("x", 3, wire.RestoreLatch, time.Hour, "another", "b")); got.Server != "me" {
-		t.Errorf("%+v, want the server me", got)
-	}
-}
-
-func TestALatchIsKeptFromTheLastCallThatChangesIt(t *testing.T) {
-	s := start(t)
-	check := func(want time.Duration) {
-		t.Helper()
-		s.checkTTL("x", want)
-		s.checkTTL(wire.LatchKey("x"), want)
-	}
-	s.latched(wire.MakeLatch, "a")
-	check(time.Hour)
-	s.data.FastForward(10 * time.Minute)
-	s.latched(wire.ReadLatch)
-	check(50 * time.Minute)
-	s.latched(wire.KeepLatch)
-	check(time.Hour)
-	s.data.FastForward(time.Minute)
-	// A client with a shorter retention takes nothing from the others.
-	s.latchState(wire.Latch("x", 3, wire.MakeLatch, time.Minute, "me", "a"))
-	check(59 * time.Minute)
-	s.latched(wire.OpenLatch)
-	s.checkTTL("x", time.Hour)
-	s.data.FastForward(time.Hour)
-	if got := s.latched(wire.KeepLatch, "b"); got.There {
-		t.Errorf("after its retention: %+v, want that it is not there", got)
-	}
-}
-
-// One of its two keys may be evicted. Then it has forgotten what was there, and is whole again with
-// the next call.
-func TestALatchLosesAKey(t *testing.T) {
-	s := start(t)
-	s.latched(wire.MakeLatch, "a")
-	s.data.Del("x")
-	if got := s.latched(wire.ReadLatch); got.There || !slices.Equal(got.IDs, []string{"a"}) {
-		t.Errorf("%+v, want a latch that is not there, and its id", got)
-	}
-	s.checkLatch(s.latched(wire.MakeLatch, "b"), false, "me", "a", "b")
-	s.data.Del(wire.LatchKey("x"))
-	s.checkLatch(s.latched(wire.MakeLatch, "c"), false, "me", "c")
-}
-
-func TestALatchTellsOnceThatItOpens(t *testing.T) {
-	s := start(t)
-	heard := s.listenTo("quorumlock_latch:{x}")
-	s.latched(wire.MakeLatch, "a")
-	s.latched(wire.MakeLatch, "b")
-	heard.check()
-	s.latched(wire.MakeLatch, "c")
-	heard.check("open")
-	s.latched(wire.MakeLatch, "c", "d")
-	s.latched(wire.OpenLatch)
-	heard.check()
-}
-
-func TestALatchOfAnotherNIsRefusedWithBothNumbers(t *testing.T) {
-	ofFive := func(r wire.Reply) (any, error) { return r.Latched(5) }
-	for _, mode := range []wire.LatchMode{wire.ReadLatch, wire.KeepLatch, wire.MakeLatch, wire.RestoreLatch, wire.OpenLatch} {
-		s := start(t)
-		s.latched(wire.MakeLatch, "a")
-		s.refuses(wire.Latch("x", 5, mode, 2*time.Hour, "me", "b"), ofFive, quorumlock.ErrLatchMismatch, "5 here, and 3 at the node")
-	}
-}
-
 func TestALatchOnTheNameOfSomethingElseIsRefused(t *testing.T) {
 	for what, tt := range map[string]struct {
 		put  func(s *server)
+		kind error
 		want string
 	}{
-		"a held mutex":      {func(s *server) { s.grant("x", alice, 1, 100) }, "used as a latch, and is a mutex or a read-write lock:"},
-		"a free mutex":      {func(s *server) { s.grant("x", alice, 1, 100); s.release("x", alice, 1) }, "and is a mutex or a read-write lock that was locked within the last day"},
-		"Redisson's latch":  {func(s *server) { s.put("x", "3") }, "and is a string, as the countdown latch of Redisson's has"},
-		"Redisson's RWLock": {func(s *server) { s.data.HSet("x", "mode", "read", thread, "1") }, "and is a read-write lock of Redisson's"},
-		"a hash":            {func(s *server) { s.data.HSet("x", "visits", "5") }, `and is a hash with the field "visits"`},
-		"a list":            {func(s *server) { _, _ = s.data.Push("x", "a") }, "and is another type of value"},
-		"a zset":            {func(s *server) { _, _ = s.data.ZAdd("x", 1, "a") }, "and is another type of value"},
-		"ids that are none": {func(s *server) { s.put(wire.LatchKey("x"), "a") }, "whose key quorumlock_latch holds another type"},
+		"a latch of another n": {func(s *server) { s.do(wire.Latch("x", 5, wire.MakeLatch, time.Hour, "me", "b")) }, quorumlock.ErrLatchMismatch, "3 here, and 5 at the node"},
+		"a held mutex":         {func(s *server) { s.grant("x", alice, 1, 100) }, quorumlock.ErrWrongKind, "used as a latch, and is a mutex or a read-write lock:"},
+		"a free mutex":         {func(s *server) { s.grant("x", alice, 1, 100); s.release("x", alice, 1) }, quorumlock.ErrWrongKind, "and is a mutex or a read-write lock that was locked within the last day"},
+		"Redisson's latch":     {func(s *server) { s.put("x", "3") }, quorumlock.ErrWrongKind, "and is a string, as the countdown latch of Redisson's has"},
+		"Redisson's RWLock":    {func(s *server) { s.data.HSet("x", "mode", "read", thread, "1") }, quorumlock.ErrWrongKind, "and is a read-write lock of Redisson's"},
+		"a hash":               {func(s *server) { s.data.HSet("x", "visits", "5") }, quorumlock.ErrWrongKind, `and is a hash with the field "visits"`},
+		"a list":               {func(s *server) { _, _ = s.data.Push("x", "a") }, quorumlock.ErrWrongKind, "and is another type of value"},
+		"a zset":               {func(s *server) { _, _ = s.data.ZAdd("x", 1, "a") }, quorumlock.ErrWrongKind, "and is another type of value"},
+		"ids that are none":    {func(s *server) { s.put(wire.LatchKey("x"), "a") }, quorumlock.ErrWrongKind, "whose key quorumlock_latch holds another type"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := start(t)
 			tt.put(s)
-			err := s.refuses(wire.Latch("x", 3, wire.MakeLatch, time.Hour, "me", "a"), parsers["Latched"], quorumlock.ErrWrongKind, tt.want)
-			if n, ok := errors.AsType[*quorumlock.NodeError](err); !ok || n.Node == "" {
-				t.Errorf("%v, want a NodeError", err)
-			}
+			namesTheNode(s, s.refuses(wire.Latch("x", 3, wire.MakeLatch, time.Hour, "me", "a"), tt.kind, tt.want))
 		})
-	}
-}
-
-func TestAMutexOnTheNameOfALatchIsRefused(t *testing.T) {
-	for _, ids := range [][]string{{"a"}, {"a", "b", "c"}} {
-		for what, tt := range map[string]struct {
-			call wire.Call
-			read parser
-		}{
-			"acquire":         {wire.Acquire("x", alice, ttl, 1, 100), asAcquired},
-			"guarded":         {wire.Acquire("x", alice, ttl, 1, 100).Guarded(ttl), asAcquired},
-			"restore":         {wire.Restore("x", alice, ttl, 100), asAcquired},
-			"acquire in turn": {wire.AcquireInTurn("x", alice, ttl, 100, wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: ttl}), asAcquired},
-			"force release":   {wire.ForceRelease("x"), parsers["Done"]},
-			"inspect":         {wire.Inspect("x", 9), parsers["Inspected"]},
-		} {
-			t.Run(fmt.Sprint(what, " with ", len(ids)), func(t *testing.T) {
-				s := start(t)
-				s.latched(wire.MakeLatch, ids...)
-				if err := s.refuses(tt.call, tt.read, quorumlock.ErrWrongKind, "used as a mutex, and is a latch"); !errors.Is(err, quorumlock.ErrNotALock) {
-					t.Errorf("%v, want ErrNotALock, too", err)
-				}
-			})
-		}
 	}
 }
 

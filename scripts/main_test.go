@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -68,6 +69,14 @@ func gather(t *testing.T) *server {
 	return s
 }
 
+// busy is gather, with x held by holder:1 with the token 100.
+func busy(t *testing.T) *server {
+	t.Helper()
+	s := gather(t)
+	s.grant("x", "holder:1", 1, 100)
+	return s
+}
+
 // pump takes all messages, for which the publisher waits, until the end of the test.
 func pump[M any](s *server, sub *miniredis.Subscriber, from <-chan M) <-chan M {
 	to := make(chan M, 1000)
@@ -119,6 +128,14 @@ func (s *server) acquired(c wire.Call) wire.Answer {
 	return a
 }
 
+// checkAnswer sends an acquire, and checks the whole answer.
+func (s *server) checkAnswer(c wire.Call, want wire.Answer) {
+	s.Helper()
+	if got := s.acquired(c); got != want {
+		s.Errorf("answer %+v, want %+v", got, want)
+	}
+}
+
 func (s *server) acquire(name string, owner quorumlock.Owner, hold int, hint uint64) wire.Answer {
 	s.Helper()
 	return s.acquired(wire.Acquire(name, owner, ttl, hold, hint))
@@ -128,37 +145,54 @@ func (s *server) acquire(name string, owner quorumlock.Owner, hold int, hint uin
 func (s *server) grant(name string, owner quorumlock.Owner, hold int, hint uint64) wire.Answer {
 	s.Helper()
 	a := s.acquire(name, owner, hold, hint)
-	if !a.Granted {
-		s.Fatalf("acquire %d for %s was refused", hold, owner)
-	}
+	s.checkGranted(a)
 	return a
 }
 
 // share lets an owner share the lock x for a time.
 func (s *server) share(owner quorumlock.Owner, ttl time.Duration) {
 	s.Helper()
-	if a := s.acquired(wire.Acquire("x", owner, ttl, 1, 100).Shared()); !a.Granted {
-		s.Fatalf("%+v, want a share for %s", a, owner)
+	s.checkGranted(s.acquired(wire.Acquire("x", owner, ttl, 1, 100).Shared()))
+}
+
+func (s *server) checkGranted(a wire.Answer) {
+	s.Helper()
+	if !a.Granted {
+		s.Fatalf("answer %+v, want a grant", a)
 	}
 }
 
-func (s *server) release(name string, owner quorumlock.Owner, hold int) (left int, held bool) {
+// checkRefused checks that an answer is a refusal that names the holder, or the first waiter.
+func (s *server) checkRefused(a wire.Answer, by quorumlock.Owner) {
 	s.Helper()
-	left, held, err := s.send(wire.Release(name, owner, hold)).Released()
-	if err != nil {
-		s.Fatal(err)
+	if a.Granted || a.Holder != by {
+		s.Errorf("answer %+v, want a refusal that names %s", a, by)
 	}
-	return left, held
 }
 
-// done sends a raise, renew or force release that must not fail.
-func (s *server) done(c wire.Call) bool {
+func (s *server) release(name string, owner quorumlock.Owner, hold int) {
 	s.Helper()
-	ok, err := s.send(c).Done()
-	if err != nil {
+	if _, _, err := s.send(wire.Release(name, owner, hold)).Released(); err != nil {
 		s.Fatal(err)
 	}
-	return ok
+}
+
+// checkRelease sends a release, and checks how many entries it leaves, and whether it was of a
+// hold.
+func (s *server) checkRelease(c wire.Call, left int, held bool) {
+	s.Helper()
+	if gotLeft, gotHeld, err := s.send(c).Released(); err != nil || gotLeft != left || gotHeld != held {
+		s.Errorf("release: %d left, held %v, %v, want %d, %v", gotLeft, gotHeld, err, left, held)
+	}
+}
+
+// checkDone sends a raise, renewal, leave, withdrawal or force release, and checks whether it finds
+// what it needs.
+func (s *server) checkDone(c wire.Call, want bool) {
+	s.Helper()
+	if got, err := s.send(c).Done(); err != nil || got != want {
+		s.Errorf("%s: %v, %v, want %v", c.Script.Name, got, err, want)
+	}
 }
 
 func (s *server) inspect(name string) quorumlock.State {
@@ -170,13 +204,20 @@ func (s *server) inspect(name string) quorumlock.State {
 	return state
 }
 
+func (s *server) checkState(name string, want quorumlock.State) {
+	s.Helper()
+	if got := s.inspect(name); !reflect.DeepEqual(got, want) {
+		s.Errorf("the state of %.40q is %+v, want %+v", name, got, want)
+	}
+}
+
 // refuses checks that a call fails, with an error of a kind unless it is nil, and with a text, and
 // changes nothing.
-func (s *server) refuses(c wire.Call, read parser, kind error, text string) error {
+func (s *server) refuses(c wire.Call, kind error, text string) error {
 	s.Helper()
 	var got any
 	var err error
-	s.unchanged(func() { got, err = read(s.send(c)) })
+	s.unchanged(func() { got, err = parsers[c.Script.Name](s.send(c)) })
 	if err == nil || kind != nil && !errors.Is(err, kind) || !strings.Contains(err.Error(), text) {
 		s.Fatalf("%+v, %v, want the error %v with %q", got, err, kind, text)
 	}

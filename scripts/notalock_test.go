@@ -45,10 +45,17 @@ var noLocks = map[string]func(s *server, key string){
 	"a read lock of Redisson's":  hash("mode", "read", thread, "1"),
 	"two read locks of theirs":   hash("mode", "read", thread, "1", "6"+thread, "2"),
 	"a write lock of Redisson's": hash("mode", "write", thread+":write", "1"),
+	"a hash of a latch":          latchOf("a"),
+	"a hash of an open latch":    latchOf("a", "b", "c"),
 }
 
 func hash(fields ...string) func(s *server, key string) {
 	return func(s *server, key string) { s.data.HSet(key, fields...) }
+}
+
+// latchOf is a latch of the name, which three ids open.
+func latchOf(ids ...string) func(s *server, key string) {
+	return func(s *server, key string) { s.do(wire.Latch(key, 3, wire.MakeLatch, time.Minute, "me", ids...)) }
 }
 
 // isHash reports whether a value is a hash that is no lock because of its fields, and not a value
@@ -58,10 +65,6 @@ func isHash(what string) bool {
 }
 
 func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
-	parse := map[string]parser{
-		"inspect": parsers["Inspected"], "force release": parsers["Done"], "raise": parsers["Done"], "renew": parsers["Done"],
-		"leave": parsers["Done"], "release": parsers["Released"], "proclaim": parsers["Proclaimed"], "leader": parsers["Led"],
-	}
 	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: heir(3, lent)}
 	all := calls("x")
 	delete(all, "withdraw") // it does not look at the lock
@@ -85,15 +88,11 @@ func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
 				put(s, "x")
 				s.put(wire.TokenKey("x"), "100")
 				ttl := s.data.TTL("x")
-				read := parse[call]
-				if read == nil {
-					read = asAcquired
-				}
 				if looks[c.Script.SHA] || !isHash(what) {
-					s.refuses(c, read, quorumlock.ErrNotALock, "")
+					s.refuses(c, quorumlock.ErrNotALock, "")
 				} else {
 					s.unchanged(func() {
-						if got, err := read(s.send(c)); err != nil {
+						if got, err := parsers[c.Script.Name](s.send(c)); err != nil {
 							t.Errorf("%+v, %v, want no error", got, err)
 						}
 					})
@@ -107,34 +106,36 @@ func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
 func TestAnErrorNamesTheNodeAndWhatIsThere(t *testing.T) {
 	for _, tt := range []struct {
 		put  func(s *server, key string)
+		kind error
 		want string
 	}{
-		{hash("visits", "5"), `it is a hash with the field "visits"`},
-		{hash("name", "bob"), `it is a hash with the field "name"`},
-		{hash("mode", "read"), "and is a read-write lock of Redisson's"},
-		{hash(strings.Repeat("v", 5000), "5"), `it is a hash with the field "` + strings.Repeat("v", 100) + `"`},
-		{noLocks["a list"], "WRONGTYPE"},
+		{hash("visits", "5"), quorumlock.ErrNotALock, `it is a hash with the field "visits"`},
+		{hash("name", "bob"), quorumlock.ErrNotALock, `it is a hash with the field "name"`},
+		{hash("mode", "read"), quorumlock.ErrNotALock, "and is a read-write lock of Redisson's"},
+		{hash(strings.Repeat("v", 5000), "5"), quorumlock.ErrNotALock, `it is a hash with the field "` + strings.Repeat("v", 100) + `"`},
+		{noLocks["a list"], quorumlock.ErrNotALock, "WRONGTYPE"},
+		{noLocks["a hash of a latch"], quorumlock.ErrWrongKind, "used as a mutex, and is a latch"},
+		{noLocks["a hash of an open latch"], quorumlock.ErrWrongKind, "used as a mutex, and is a latch"},
 	} {
 		s := start(t)
 		tt.put(s, "x")
-		for _, err := range []error{
-			s.refuses(wire.Inspect("x", 1), parsers["Inspected"], quorumlock.ErrNotALock, tt.want),
-			namesTheNode(s, s.refuses(wire.Acquire("x", alice, ttl, 1, 100), asAcquired, quorumlock.ErrNotALock, tt.want)),
-			namesTheNode(s, s.refuses(wire.ForceRelease("x"), parsers["Done"], quorumlock.ErrNotALock, tt.want)),
-		} {
+		for _, c := range []wire.Call{wire.Inspect("x", 1), wire.Acquire("x", alice, ttl, 1, 100), wire.ForceRelease("x")} {
+			err := s.refuses(c, tt.kind, tt.want)
 			if len(err.Error()) > 500 {
 				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+			if c.Script.Name != "inspect" {
+				namesTheNode(s, err)
 			}
 		}
 	}
 }
 
-func namesTheNode(s *server, err error) error {
+func namesTheNode(s *server, err error) {
 	s.Helper()
 	if n, ok := errors.AsType[*quorumlock.NodeError](err); !ok || n.Node != "node-1" {
 		s.Errorf("%v, want an error that names the node", err)
 	}
-	return err
 }
 
 // An application has written to a key beside the lock's own. The error names that key, and not the
@@ -143,12 +144,10 @@ func TestAKeyBesideTheLockThatIsOfAnotherTypeIsNamed(t *testing.T) {
 	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: heir(3, lent)}
 	queue := []string{"quorumlock_queue", "quorumlock_waiters"}
 	for key, names := range map[string][]string{wire.TokenKey("x"): {wire.TokenKey("x")}, wire.QueueKey("x"): queue, wire.EntriesKey("x"): queue} {
-		for call, tt := range map[string]struct {
-			wire.Call
-			read parser
-		}{
-			"acquire": {wire.Acquire("x", alice, ttl, 1, 100), asAcquired}, "acquire in turn": {wire.AcquireInTurn("x", alice, ttl, 100, entry), asAcquired},
-			"inspect": {wire.Inspect("x", 1), parsers["Inspected"]},
+		for call, c := range map[string]wire.Call{
+			"acquire":         wire.Acquire("x", alice, ttl, 1, 100),
+			"acquire in turn": wire.AcquireInTurn("x", alice, ttl, 100, entry),
+			"inspect":         wire.Inspect("x", 1),
 		} {
 			t.Run(key+"/"+call, func(t *testing.T) {
 				s := start(t)
@@ -157,7 +156,7 @@ func TestAKeyBesideTheLockThatIsOfAnotherTypeIsNamed(t *testing.T) {
 					_, _ = s.data.ZAdd(wire.QueueKey("x"), 1, "bob:1")
 				}
 				before := s.data.Dump()
-				_, err := tt.read(s.send(tt.Call))
+				_, err := parsers[c.Script.Name](s.send(c))
 				if err == nil || strings.Contains(err.Error(), quorumlock.ErrNotALock.Error()) {
 					t.Fatalf("%v, want an error that is not about the lock's own key", err)
 				}
@@ -184,14 +183,10 @@ func TestLocksOfAllFormsAreLocks(t *testing.T) {
 		if owner != thread { // Redisson's holds alone have no mode
 			s.data.HSet("x", "mode", "mutex")
 		}
-		if a := s.acquire("x", alice, 1, 100); a.Granted || a.Holder != owner {
-			t.Errorf("%s: answer %+v", owner, a)
-		}
+		s.checkRefused(s.acquire("x", alice, 1, 100), owner)
 		if in := s.inspect("x"); in.Owner != wire.Base(owner) || in.HoldCount != 2 {
 			t.Errorf("%s: Inspect: %+v", owner, in)
 		}
-		if !s.done(wire.ForceRelease("x")) {
-			t.Errorf("%s: not released", owner)
-		}
+		s.checkDone(wire.ForceRelease("x"), true)
 	}
 }

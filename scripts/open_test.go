@@ -11,13 +11,6 @@ import (
 
 const place quorumlock.Owner = "billing~5:0"
 
-func (s *server) releaseOpen(owner quorumlock.Owner, window time.Duration) {
-	s.Helper()
-	if _, held, err := s.send(wire.Release("x", owner, 1).Open(window, place)).Released(); err != nil || !held {
-		s.Fatal("it was not released", err)
-	}
-}
-
 // During the window nobody of ours gets the lock, whether queued or not. A client of Redisson's
 // does. It is so even if nobody has met Redisson's clients yet, for which the window is negative.
 func TestAWindowIsForStrangersOnly(t *testing.T) {
@@ -34,7 +27,7 @@ func TestAWindowIsForStrangersOnly(t *testing.T) {
 			if tt.queued {
 				s.acquired(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, first))
 			}
-			s.releaseOpen(alice, tt.window)
+			s.checkRelease(wire.Release("x", alice, 1).Open(tt.window, place), 0, true)
 			s.checkHold("x", "", "")
 			if a := s.acquire("x", bob, 1, 200); a.Granted || !a.Free {
 				t.Errorf("a newcomer in the window: %+v", a)
@@ -50,9 +43,7 @@ func TestAWindowIsForStrangersOnly(t *testing.T) {
 			}
 			s.redissonUnlocks("x")
 			s.setClock(epoch.Add(25 * time.Millisecond))
-			if a := s.acquired(wire.AcquireInTurn("x", "billing~5:3.3", ttl, 1, first)); !a.Granted {
-				t.Errorf("the first waiter after the window: %+v", a)
-			}
+			s.checkGranted(s.acquired(wire.AcquireInTurn("x", "billing~5:3.3", ttl, 1, first)))
 		})
 	}
 }
@@ -88,7 +79,7 @@ func TestWhateverFreesALockTellsThoseNextAtAFairLock(t *testing.T) {
 		"the release of a share":                {hold.Shared(), release, nil},
 		"a release, and a leave":                {wire.Acquire("x", mine, ttl, 1, 100), wire.ReleaseAndLeave("x", mine, next, false), nil},
 		"a yield":                               {wire.Acquire("x", mine, ttl, 1, 100), wire.Yield("x", mine, heirs), nil},
-		"a leave, of a successor":               {wire.Acquire("x", successor, ttl, 1, 100), wire.Leave("x", next, true), nil},
+		"a leave, of a successor":               {wire.Acquire("x", successor, ttl, 1, 100), wire.Leave("x", next, true).Through(2, 0), nil},
 		"a forced release":                      {hold, wire.ForceRelease("x"), nil},
 		"a window":                              {hold, release.Open(2*time.Millisecond, place), nil},
 		"a release to the last":                 {hold, release.Open(0, place), &heirs},

@@ -61,8 +61,7 @@ func (s *server) checkQueue(want ...string) {
 }
 
 func TestWaitersAreQueuedInTheOrderOfTheirTickets(t *testing.T) {
-	s := gather(t)
-	s.grant("x", "holder:1", 1, 1)
+	s := busy(t)
 	for _, tt := range []struct {
 		waiter   quorumlock.Owner
 		ticket   int64
@@ -79,8 +78,7 @@ func TestWaitersAreQueuedInTheOrderOfTheirTickets(t *testing.T) {
 // The first, who is told its turn, has a second. Then the next one is served.
 func TestAFreeLockIsGrantedToTheFirstInTheQueueOnly(t *testing.T) {
 	for _, comes := range []bool{true, false} {
-		s := gather(t)
-		s.grant("x", "holder:1", 1, 1)
+		s := busy(t)
 		s.stand("bob:1", 200)
 		s.stand("alice:1", 300)
 		s.release("x", "holder:1", 1)
@@ -93,16 +91,12 @@ func TestAFreeLockIsGrantedToTheFirstInTheQueueOnly(t *testing.T) {
 			t.Errorf("one without a ticket: %+v, want a refusal that says who is the first", a)
 		}
 		if comes {
-			if a := s.stand("bob:1", 200); !a.Granted {
-				t.Errorf("the first in the queue: %+v", a)
-			}
+			s.checkGranted(s.stand("bob:1", 200))
 			s.checkQueue("alice:1")
 			continue
 		}
 		s.wait(time.Millisecond)
-		if a := s.stand("alice:1", 300); !a.Granted {
-			t.Errorf("the turn of the first is over: %+v", a)
-		}
+		s.checkGranted(s.stand("alice:1", 300))
 		s.checkQueue()
 	}
 }
@@ -124,8 +118,7 @@ func TestAnUnsureTicketCountsIfItIsNearTheClock(t *testing.T) {
 		{"years ahead", 20 * year, "bob:1 alice:1 carol:1 dave:1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := gather(t)
-			s.grant("x", "holder:1", 1, 1)
+			s := busy(t)
 			s.stand("bob:1", s.now.Add(-time.Second/2).UnixMicro())
 			s.queue(wire.Entry{Waiter: "alice:1", Ticket: s.now.Add(tt.ahead).UnixMicro(), Unsure: true, TTL: life})
 			s.stand("carol:1", s.now.Add(time.Second/4).UnixMicro())
@@ -135,31 +128,9 @@ func TestAnUnsureTicketCountsIfItIsNearTheClock(t *testing.T) {
 	}
 }
 
-// A sure ticket counts as it is, even if it is years away: the caller may have waited elsewhere. An
-// unsure one that comes late, from before the client knew better, changes nothing.
-func TestALateUnsureTicketMovesNobody(t *testing.T) {
-	e := wire.Entry{Waiter: "alice:1", Ticket: 300, Unsure: true, TTL: life}
-	for name, late := range map[string]wire.Call{"refresh": wire.AcquireInTurn("x", "hold:alice:1", ttl, 1, e), "yield": wire.Yield("x", "hold:alice:1", e)} {
-		t.Run(name, func(t *testing.T) {
-			s := gather(t)
-			s.grant("x", "holder:1", 1, 1)
-			s.queue(e)
-			s.stand("bob:1", 200)
-			s.checkQueue("bob:1", "alice:1")
-			s.stand("alice:1", 100)
-			s.checkQueue("alice:1", "bob:1")
-			s.do(late)
-			s.checkQueue("alice:1", "bob:1")
-			s.stand("alice:1", 250)
-			s.checkQueue("bob:1", "alice:1")
-		})
-	}
-}
-
 // The client sets its clock right by what a node says when it refuses a waiter.
 func TestARefusalTellsAWaiterTheClock(t *testing.T) {
-	s := gather(t)
-	s.grant("x", "holder:1", 1, 1)
+	s := busy(t)
 	s.do(wire.AcquireInTurn("s", "holder:2", ttl, 1, wire.Entry{Waiter: "bob:1", TTL: life}).OfSemaphore(1, 0))
 	e := wire.Entry{Waiter: "alice:1", Ticket: 100, TTL: life}
 	for name, call := range map[string]wire.Call{
@@ -190,20 +161,18 @@ func TestAYieldRejoinsWithItsTicketAndWakesTheFirst(t *testing.T) {
 }
 
 func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
-	s := gather(t)
-	s.grant("x", "holder:1", 1, 1)
+	s := busy(t)
 	s.stand("bob:1", 100)
 	s.stand("alice:1", 200)
-	if !s.done(wire.Leave("x", "alice:1", false)) || s.done(wire.Leave("x", "alice:1", false)) {
-		t.Error("Leave does not tell whether the waiter was queued")
-	}
+	s.checkDone(wire.Leave("x", "alice:1", false), true)
+	s.checkDone(wire.Leave("x", "alice:1", false), false)
 	s.checkHeard() // it is held
 	s.stand("alice:1", 200)
 	s.release("x", "holder:1", 1)
 	s.checkHeard("turn bob:1 x")
-	s.done(wire.Leave("x", "bob:1", false))
+	s.do(wire.Leave("x", "bob:1", false))
 	s.checkHeard("turn alice:1 x")
-	s.done(wire.Leave("x", "alice:1", false))
+	s.do(wire.Leave("x", "alice:1", false))
 	s.checkHeard()
 	s.checkQueue()
 }

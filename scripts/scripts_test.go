@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -78,24 +77,21 @@ func TestEveryScriptWorksUnderAnyName(t *testing.T) {
 		if a := s.acquire(name, bob, 1, 0); a.Granted {
 			t.Errorf("%q: granted twice", name)
 		}
-		if !s.done(wire.Raise(name, alice, ttl, 100, 200)) || !s.done(wire.Renew(name, alice, ttl)) {
-			t.Errorf("%q: not raised or not renewed", name)
-		}
-		if in, want := s.inspect(name), (quorumlock.State{Owner: alice, HoldCount: 1, TTL: ttl, Token: 200}); !reflect.DeepEqual(in, want) {
-			t.Errorf("%q: Inspect: %+v, want %+v", name, in, want)
-		}
-		if left, held := s.release(name, alice, 1); left != 0 || !held {
-			t.Errorf("%q: %d left, held %v", name, left, held)
-		}
+		s.checkDone(wire.Raise(name, alice, ttl, 100, 200), true)
+		s.checkDone(wire.Renew(name, alice, ttl), true)
+		s.checkState(name, quorumlock.State{Owner: alice, HoldCount: 1, TTL: ttl, Token: 200})
+		s.checkRelease(wire.Release(name, alice, 1), 0, true)
 		heard.check(unlocked)
 		if keys := s.data.Keys(); len(keys) != 1 || keys[0] != wire.TokenKey(name) {
 			t.Errorf("the keys left are %q, want the token's alone", keys)
 		}
+		s.checkDone(wire.ForceRelease(name), false)
+		heard.check()
 		s.grant(name, bob, 1, 0)
-		if !s.done(wire.ForceRelease(name)) {
-			t.Errorf("%q: not released", name)
-		}
+		s.grant(name, bob, 2, 0)
+		s.checkDone(wire.ForceRelease(name), true)
 		heard.check(unlocked)
+		s.checkState(name, quorumlock.State{Token: 201})
 	}
 }
 
@@ -106,18 +102,22 @@ func as[T any](read func(wire.Reply) (T, error)) parser {
 	return func(r wire.Reply) (any, error) { return read(r) }
 }
 
-var asAcquired = as(wire.Reply.Acquired)
+var asDone = as(wire.Reply.Done)
 
-// parsers are those of all replies.
+// parsers are those of all replies, by the script, and that of a yield.
 var parsers = map[string]parser{
-	"Acquired":   asAcquired,
-	"Done":       as(wire.Reply.Done),
-	"Released":   func(r wire.Reply) (any, error) { left, held, err := r.Released(); return []any{left, held}, err },
-	"Yielded":    func(r wire.Reply) (any, error) { open, slot, err := r.Yielded(); return []any{open, slot}, err },
-	"Inspected":  as(wire.Reply.Inspected),
-	"Latched":    func(r wire.Reply) (any, error) { return r.Latched(3) },
-	"Proclaimed": as(wire.Reply.Proclaimed),
-	"Led":        as(wire.Reply.Led),
+	"acquire":       as(wire.Reply.Acquired),
+	"raise":         asDone,
+	"renew":         asDone,
+	"leave":         asDone,
+	"force_release": asDone,
+	"withdraw":      asDone,
+	"release":       func(r wire.Reply) (any, error) { left, held, err := r.Released(); return []any{left, held}, err },
+	"yield":         func(r wire.Reply) (any, error) { open, slot, err := r.Yielded(); return []any{open, slot}, err },
+	"inspect":       as(wire.Reply.Inspected),
+	"latch":         func(r wire.Reply) (any, error) { return r.Latched(3) },
+	"proclaim":      as(wire.Reply.Proclaimed),
+	"leader":        as(wire.Reply.Led),
 }
 
 func TestAnErrorInsteadOfAReplyIsReturnedAsItIs(t *testing.T) {
@@ -144,7 +144,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		fields[i] = v
 		return fields
 	}
-	for name, values := range map[string][]any{"Led": {led(0, list{}), led(2, list{}), led(1, n(-2))}, "Inspected": {with(0, list{})}} {
+	for name, values := range map[string][]any{"leader": {led(0, list{}), led(2, list{}), led(1, n(-2))}, "inspect": {with(0, list{})}} {
 		for _, v := range values {
 			if _, err := parsers[name](wire.Reply{Value: v}); err != nil {
 				t.Fatalf("%v, want no error before anything is wrong", err)
@@ -152,20 +152,20 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		}
 	}
 	for name, values := range map[string][]any{
-		"Acquired": {nil, "OK", n(0), n(-1), "1", list{}, list{n(1)}, list{n(1), n(7)}, list{n(1), "2"}, list{"1", n(2)}, list{n(1), n(0)}, list{n(1), n(-7)}, list{n(2), n(0)},
+		"acquire": {nil, "OK", n(0), n(-1), "1", list{}, list{n(1)}, list{n(1), n(7)}, list{n(1), "2"}, list{"1", n(2)}, list{n(1), n(0)}, list{n(1), n(-7)}, list{n(2), n(0)},
 			list{n(1), n(2), n(-1)}, list{n(1), n(2), n(-1), "w:1"}, list{n(0), n(7)}, list{n(0), n(7), n(-1)}, list{n(0), n(7), n(-1), n(1)},
 			list{n(0), n(7), "0", "w:1"}, list{n(0), "7", n(0), "w:1"}, list{n(3), n(0), n(-1)}, list{n(3), n(7)}, list{n(4), n(7), n(-1)},
 			list{n(4), n(7), n(-1), nil}, list{n(5), n(7), n(-1), "w:1"}, list{n(-1), n(7), n(-1), "w:1"}, list{n(0), n(7), n(-1), "w:1", n(1), n(1)}, list{n(0), n(7), n(-1), "w:1", "1"}},
-		"Done":     {nil, "1", 1.0, list{n(1)}, true},
-		"Released": {nil, "0", list{n(0)}, list{n(0), n(0)}},
-		"Yielded":  {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
-		"Latched": {nil, "0", n(1), list{}, list{n(1)}, list{n(1), "s"}, list{n(1), "s", list{}, n(1)}, list{"1", "s", list{}}, list{n(1), n(2), list{}},
+		"renew":   {nil, "1", 1.0, list{n(1)}, true},
+		"release": {nil, "0", list{n(0)}, list{n(0), n(0)}},
+		"yield":   {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
+		"latch": {nil, "0", n(1), list{}, list{n(1)}, list{n(1), "s"}, list{n(1), "s", list{}, n(1)}, list{"1", "s", list{}}, list{n(1), n(2), list{}},
 			list{n(1), "s", "a"}, list{n(1), "s", list{n(1)}}, list{n(1), "", list{}}, list{n(0), "s", list{}}, list{n(-1), "", list{}}, list{n(3), "s", list{}}},
-		"Proclaimed": {nil, "1", n(-1), n(4), list{n(1)}},
-		"Led": {nil, "x", n(1), list{}, led(0, nil)[:2], append(led(0, list{}), n(1)), led(0, nil), led(0, "a:1"), led(0, list{n(1), "1"}), led(0, list{"a:1", n(1)}),
+		"proclaim": {nil, "1", n(-1), n(4), list{n(1)}},
+		"leader": {nil, "x", n(1), list{}, led(0, nil)[:2], append(led(0, list{}), n(1)), led(0, nil), led(0, "a:1"), led(0, list{n(1), "1"}), led(0, list{"a:1", n(1)}),
 			led(1, "7"), led(2, nil), led(2, "9"), led(2, list{"9", "1"}), led(2, list{n(9), "1", "v"}), led(2, list{"9", n(1), "v"}), led(2, list{"9", "1", n(1)}),
 			led(2, list{"-9", "1", "v"}), led(2, list{"9", "one", "v"}), led(2, list{nil, nil, nil})},
-		"Inspected": {nil, "x", n(1), list{}, with(0, nil)[:5], append(with(0, list{}), n(1)),
+		"inspect": {nil, "x", n(1), list{}, with(0, nil)[:5], append(with(0, list{}), n(1)),
 			with(0, nil), with(0, "a:1"), with(0, list{n(1), "2"}), with(0, list{"a:1", n(2)}), with(1, "7"), with(2, n(5)), with(2, "-1"),
 			with(2, "1.79e+15"), with(2, "five"), with(3, "1"), with(4, "w:1"), with(4, list{"w:1"}), with(4, list{}),
 			with(4, list{"w:1", "soon"}), with(4, list{n(1), "9"}), with(4, list{"w:1", n(9)}), with(5, "1000 1"), with(5, list{}), with(5, list{n(1)})},

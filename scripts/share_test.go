@@ -22,57 +22,10 @@ func (s *server) reads(owner quorumlock.Owner, e wire.Entry) wire.Answer {
 	return s.acquired(wire.AcquireInTurn("x", owner, ttl, 0, e).Shared())
 }
 
-// A reader was handed the lock in its turn, and asks again. A writer that has come since must not
-// keep it out: each would wait for the other until the share is over.
-func TestTheNextAttemptOfAReaderTakesOverWhatWasHandedToIt(t *testing.T) {
-	s := gather(t)
-	s.grant("x", "holder:1", 1, 100)
-	s.reads("bob:1.7", reader("bob:1", 100, 1))
-	s.release("x", "holder:1", 1)
-	if a := s.stand("alice:1", 50); a.Granted {
-		t.Fatal("a writer was granted what a reader shares")
-	}
-	if a := s.reads("bob:1.1", reader("bob:1", 100, 2)); !a.Granted {
-		t.Errorf("the reader's next attempt was refused: %+v", a)
-	}
-	if s.data.HGet("x", "bob:1/1.7") != "" {
-		t.Error("the successor of its first attempt still shares the lock")
-	}
-	s.checkQueue("alice:1")
-}
-
-// A reader of many that gives up names its last attempt, so that the node need not look for it.
-func TestAReaderThatGivesUpLeavesWhatItWasHanded(t *testing.T) {
-	s := gather(t)
-	s.grant("x", "holder:1", 1, 100)
-	s.reads("bob:1.7", reader("bob:1", 100, 1))
-	s.release("x", "holder:1", 1)
-	s.do(wire.Leave("x", "bob:1", true).Through(3, 7))
-	s.checkHold("x", "", "")
-}
-
-// Two addresses may lead to one server. It counts once, also beside other sharers.
-func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
-	s := start(t)
-	ask := func(owner quorumlock.Owner, cell int) wire.Answer {
-		return s.acquired(wire.Acquire("x", owner, ttl, 1, 100).Shared().Among(0, 2).At(cell))
-	}
-	if !ask("carol:1.1", 2).Granted || !ask("bob:1.1", 0).Granted {
-		t.Fatal("two readers were not granted a free lock")
-	}
-	if a := ask("bob:1.1", 1); a.Granted || wire.Base(a.Holder) != "bob:1.1" {
-		t.Errorf("a reader that shares the lock there as another cell got %+v, want a refusal that names it", a)
-	}
-	s.wait(ttl + 2*time.Millisecond)
-	if !ask("carol:1.2", 2).Granted || !ask("bob:1.1", 1).Granted {
-		t.Error("what is over is in the way")
-	}
-}
-
 // A yield through a server's other address queues a waiter again, though its successor already
 // shares the lock there. If the lock were handed to it once more, one server would count twice.
 func TestAServerWithTwoAddressesHandsOverOneShare(t *testing.T) {
-	s := gather(t)
+	s := busy(t)
 	again := reader("bob:1", 100, 1)
 	again.Successor.Cell = 8
 	yields := func(want bool) {
@@ -85,7 +38,6 @@ func TestAServerWithTwoAddressesHandsOverOneShare(t *testing.T) {
 			t.Errorf("the waiter shares the lock as another cell: %v, want %v", got, want)
 		}
 	}
-	s.grant("x", "holder:1", 1, 100)
 	s.acquired(wire.AcquireInTurn("x", "bob:1.7", ttl, 0, reader("bob:1", 100, 1)).Shared().Among(6, 8))
 	s.release("x", "holder:1", 1)
 	if s.data.HGet("x", "bob:1/1.7") == "" {
@@ -134,9 +86,7 @@ func TestAShareIsHandedToOneWaiterForSeveralLocks(t *testing.T) {
 			}
 			s.do(tt.leaves)
 			for successor, want := range map[quorumlock.Owner]bool{"alice:1/1.7": tt.handed, "bob:1/1.7": false, "carol:1/1.7": write} {
-				if got := s.done(wire.Renew("x", successor, ttl)); got != want {
-					t.Errorf("%s has a share: %v, want %v", successor, got, want)
-				}
+				s.checkDone(wire.Renew("x", successor, ttl), want)
 			}
 		})
 	}
@@ -152,9 +102,7 @@ func TestManySharesThatAreOver(t *testing.T) {
 		s.data.HSet("x", fmt.Sprint("dead:", i), fmt.Sprint(today.Add(time.Second).UnixMilli()))
 	}
 	s.setClock(today.Add(2 * time.Second))
-	if a := s.acquire("x", bob, 1, 100); a.Granted || a.Holder != alice {
-		t.Errorf("%+v, want that alice has it", a)
-	}
+	s.checkRefused(s.acquire("x", bob, 1, 100), alice)
 	if n, _ := s.data.HKeys("x"); len(n) != 2 {
 		t.Errorf("%d fields are left", len(n))
 	}
@@ -209,9 +157,7 @@ func TestAWriterInALongQueueOfReaders(t *testing.T) {
 			if a := asks(s, 80); a.Granted || a.Holder != "" && !a.Shared {
 				t.Errorf("a reader behind the writer got %+v", a)
 			}
-			if a := asks(s, 40); !a.Granted {
-				t.Errorf("a reader before the writer got %+v", a)
-			}
+			s.checkGranted(asks(s, 40))
 			s.release("x", "r:40.1", 1)
 			if what == "is served" { // all waiters before the writer give up
 				for i := range 51 {
@@ -274,17 +220,4 @@ func BenchmarkAReaderBehindAWriter(b *testing.B) {
 			}
 		})
 	}
-}
-
-// A writer before a reader can fall behind it while the lock is shared, with a ticket that a node
-// has replaced before. Nobody else would call the reader.
-func TestAReaderThatComesToTheFrontIsCalled(t *testing.T) {
-	s := gather(t)
-	s.grant("x", "holder:1", 1, 100)
-	s.stand("alice:1", 50)
-	s.reads("bob:1.7", wire.Entry{Waiter: "bob:1", Ticket: 100, TTL: life, Callers: 1})
-	s.do(wire.Downgrade("x", "holder:1", ttl))
-	s.checkHeard()
-	s.stand("alice:1", 200)
-	s.checkHeard("turn bob:1 x")
 }
