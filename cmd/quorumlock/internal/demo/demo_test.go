@@ -1,17 +1,14 @@
 package demo
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 func TestMain(m *testing.M) { locktest.Main(m) }
@@ -21,13 +18,9 @@ func TestMain(m *testing.M) { locktest.Main(m) }
 func embeddedDemo(t *testing.T) (*demo, *strings.Builder) {
 	t.Helper()
 	s, err := Embedded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "a stage of embedded nodes")
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		locktest.OK(t, s.Close(), "Close")
 		// go-redis looks once a second whether to stop redialling a dead node.
 		time.Sleep(2 * time.Second)
 	})
@@ -38,12 +31,9 @@ func embeddedDemo(t *testing.T) (*demo, *strings.Builder) {
 }
 
 func TestEveryPromiseIsKeptOnEmbeddedNodes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		d, out := embeddedDemo(t)
-		if err := d.play(t.Context()); err != nil {
-			t.Errorf("%v, after\n%s", err, out)
-		}
+		locktest.OK(t, d.play(t.Context()), "the demo, after\n%s", out)
 		if d.acts != 7 || d.kept < 20 {
 			t.Errorf("%d acts with %d promises:\n%s", d.acts, d.kept, out)
 		}
@@ -54,127 +44,55 @@ func TestEveryPromiseIsKeptOnEmbeddedNodes(t *testing.T) {
 }
 
 func TestBrokenPromiseIsFound(t *testing.T) {
-	t.Parallel()
+	type plant = func(t *testing.T, d *demo)
+	unfenced := func(_ *testing.T, d *demo) { d.resource.stale = func(_, _ uint64) bool { return false } }
+	forget := func(when string) plant { return func(_ *testing.T, d *demo) { d.forgetWhen(when) } }
 	for _, test := range []struct {
 		name  string
-		plant func(t *testing.T, d *demo)
+		plant plant
 		act   func(*demo, context.Context) error
 		want  string // in the broken promise
 	}{
-		{
-			name:  "resource without fencing",
-			plant: func(_ *testing.T, d *demo) { d.resource.stale = func(_, _ uint64) bool { return false } },
-			act:   (*demo).pausedHolder,
-			want:  "late write",
-		},
-		{
-			name:  "resource that refuses the holder",
-			plant: func(_ *testing.T, d *demo) { d.resource.highest = math.MaxUint64 },
-			act:   (*demo).contention,
-			want:  "0 of 15 jobs",
-		},
-		{
-			name:  "tokens that fall",
-			plant: func(_ *testing.T, d *demo) { d.resource.last = math.MaxUint64 },
-			act:   (*demo).contention,
-			want:  "higher token",
-		},
-		{
-			name: "workers that lock at other nodes",
-			plant: func(t *testing.T, d *demo) {
-				other, _ := embeddedDemo(t)
-				d.workers[0], other.workers[0] = other.workers[0], d.workers[0]
-				d.resource.stale = func(_, _ uint64) bool { return false }
-			},
-			act:  (*demo).contention,
-			want: "mutual exclusion",
-		},
-		{
-			name:  "nodes that forget the holder",
-			plant: func(_ *testing.T, d *demo) { d.forgetWhen("is paused") },
-			act:   (*demo).pausedHolder,
-			want:  "before the lease on it is over",
-		},
-		{
-			name:  "nodes that forget the next holder",
-			plant: func(_ *testing.T, d *demo) { d.forgetWhen("refuses the late write") },
-			act:   (*demo).pausedHolder,
-			want:  "works on",
-		},
-		{
-			name:  "holder who is not told of a loss",
-			plant: func(_ *testing.T, _ *demo) {}, // four nodes are left, so the lease is not lost
-			act:   (*demo).quorumLost,
-			want:  "told of its loss",
-		},
-		{
-			name: "holder who is told too late",
-			plant: func(_ *testing.T, d *demo) {
-				d.servers[2].Stall()
-				d.servers[4].Kill()
-				d.late = -time.Millisecond
-			},
-			act:  (*demo).quorumLost,
-			want: "told of its loss",
-		},
-		{
-			name: "lock that is left",
-			plant: func(t *testing.T, d *demo) {
-				if _, err := d.lock(0).Lock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			},
-			act:  (*demo).nothingLeft,
-			want: "no node has the lock",
-		},
+		{"resource without fencing", unfenced, (*demo).pausedHolder, "late write"},
+		{"resource that refuses the holder", func(_ *testing.T, d *demo) { d.resource.highest = math.MaxUint64 }, (*demo).contention, "0 of 15 jobs"},
+		{"tokens that fall", func(_ *testing.T, d *demo) { d.resource.last = math.MaxUint64 }, (*demo).contention, "higher token"},
+		{"workers that lock at other nodes", func(t *testing.T, d *demo) {
+			other, _ := embeddedDemo(t)
+			d.workers[0], other.workers[0] = other.workers[0], d.workers[0]
+			unfenced(t, d)
+		}, (*demo).contention, "mutual exclusion"},
+		{"nodes that forget the holder", forget("is paused"), (*demo).pausedHolder, "before the lease on it is over"},
+		{"nodes that forget the next holder", forget("refuses the late write"), (*demo).pausedHolder, "works on"},
+		// Four nodes are left, so the lease is not lost.
+		{"holder who is not told of a loss", func(*testing.T, *demo) {}, (*demo).quorumLost, "told of its loss"},
+		{"holder who is told too late", func(_ *testing.T, d *demo) {
+			d.servers[2].Stall()
+			d.servers[4].Kill()
+			d.late = -time.Millisecond
+		}, (*demo).quorumLost, "told of its loss"},
+		{"lock that is left", func(t *testing.T, d *demo) { locktest.Lock(t, d.lock(0)) }, (*demo).nothingLeft, "no node has the lock"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d, out := embeddedDemo(t)
-				test.plant(t, d)
-				if err := test.act(d, t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if err := d.summary(); !errors.Is(err, ErrBroken) {
-					t.Errorf("%v, want ErrBroken, after\n%s", err, out)
-				}
-				if len(d.broken) > 2 {
-					t.Errorf("more than was planted is broken: %q", d.broken)
-				}
-				if !strings.Contains(strings.Join(d.broken, "\n"), test.want) {
-					t.Errorf("broken: %q, want %q", d.broken, test.want)
-				}
-			})
+		locktest.Run(t, test.name, func(t *testing.T) {
+			d, out := embeddedDemo(t)
+			test.plant(t, d)
+			locktest.Must(t, test.act(d, t.Context()), "the act")
+			locktest.Is(t, d.summary(), ErrBroken, "after\n%s", out)
+			if len(d.broken) > 2 || !strings.Contains(strings.Join(d.broken, "\n"), test.want) {
+				t.Errorf("broken: %q, want %q, and at most one more", d.broken, test.want)
+			}
 		})
 	}
 }
 
 // forgetWhen makes the nodes lose their data when a line with that text is printed.
 func (d *demo) forgetWhen(text string) {
-	d.out = &cue{d.out, text, func() {
+	d.out = &locktest.Cue{Writer: d.out, Text: text, Do: func() {
 		time.Sleep(jobTakes) // the clock is where tokens begin when the counters are lost
-		for _, s := range d.servers {
-			s.Redis.FlushAll()
-		}
+		locktest.Each(d.servers, func(s *embedded.Server) { s.Redis.FlushAll() })
 	}}
 }
 
-// cue is an output that does something when a line with some text is printed.
-type cue struct {
-	io.Writer
-	text string
-	do   func()
-}
-
-func (c *cue) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte(c.text)) {
-		c.do()
-	}
-	return c.Writer.Write(line)
-}
-
 func TestInterruptedDemoLeavesNoLock(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		name      string
 		act       func(*demo, context.Context) error
@@ -189,45 +107,34 @@ func TestInterruptedDemoLeavesNoLock(t *testing.T) {
 		{"while a holder is paused", (*demo).pausedHolder, "is paused", 12 * time.Millisecond, 5},
 		{"while the next one holds", (*demo).pausedHolder, "and writes", 12 * time.Millisecond, 5},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d, out := embeddedDemo(t)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				d.out = &cue{d.out, test.cue, func() { time.AfterFunc(test.after, cancel) }}
-				if err := test.act(d, ctx); !errors.Is(err, context.Canceled) {
-					t.Fatalf("%v, want context.Canceled, after\n%s", err, out)
+		locktest.Run(t, test.name, func(t *testing.T) {
+			d, out := embeddedDemo(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			d.out = &locktest.Cue{Writer: d.out, Text: test.cue, Do: func() { time.AfterFunc(test.after, cancel) }}
+			locktest.Is(t, test.act(d, ctx), context.Canceled, "after\n%s", out)
+			for _, c := range d.workers { // returns when all that was under way is done
+				locktest.OK(t, c.Close(), "Close")
+			}
+			for _, s := range d.servers[:test.reachable] {
+				if left := locktest.Keys(s); len(left) > 0 {
+					t.Errorf("%s still has %q", s.Name, left)
 				}
-				for _, c := range d.workers { // returns when all that was under way is done
-					if err := c.Close(); err != nil {
-						t.Error(err)
-					}
-				}
-				for _, s := range d.servers[:test.reachable] {
-					if left := locktest.Keys(s); len(left) > 0 {
-						t.Errorf("%s still has %q", s.Name, left)
-					}
-				}
-			})
+			}
 		})
 	}
 }
 
 func TestColorIsOnlyForTerminals(t *testing.T) {
-	var plain, colored strings.Builder
-	for out, color := range map[*strings.Builder]bool{&plain: false, &colored: true} {
-		r := report{out: out, color: color}
+	for color, want := range map[bool]string{false: " kept ", true: " \x1b[32mkept\x1b[0m "} {
+		var out strings.Builder
+		r := report{out: &out, color: color}
 		r.act("an act")
 		r.promise(true, "kept")
 		r.promise(false, "broken")
-		if err := r.summary(); err != ErrBroken {
-			t.Errorf("summary: %v, want ErrBroken", err)
+		locktest.Is(t, r.summary(), ErrBroken, "summary")
+		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "\x1b") != color {
+			t.Errorf("with colours: %v, it prints %q", color, got)
 		}
-	}
-	if strings.Contains(plain.String(), "\x1b") {
-		t.Errorf("plain output has colours: %q", plain.String())
-	}
-	if !strings.Contains(colored.String(), "\x1b[32mkept\x1b[0m") {
-		t.Errorf("coloured output has none: %q", colored.String())
 	}
 }
