@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
 )
 
 // main1 runs the program within the process.
@@ -19,7 +19,41 @@ func main1(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return run(ctx, args, strings.NewReader(""), stdout, stderr)
 }
 
+// finished is all that a run of the program leaves.
+type finished struct {
+	status         int
+	stdout, stderr string
+}
+
+// invoke runs the program within the process, and checks that it shows no password.
+func invoke(t *testing.T, args ...string) finished {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	status := main1(t.Context(), args, &stdout, &stderr)
+	noSecret(t, stdout.String()+stderr.String())
+	return finished{status, stdout.String(), stderr.String()}
+}
+
 const password = "s3cret"
+
+func noSecret(t *testing.T, text string) {
+	t.Helper()
+	for _, secret := range []string{password, "an0ther"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("a password is shown: %s", text)
+		}
+	}
+}
+
+// has checks that a text has all of the parts.
+func has(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("nothing of %q in\n%.2000s", p, text)
+		}
+	}
+}
 
 // tcpNodes starts servers with a password, and returns the value of --nodes for them.
 func tcpNodes(t *testing.T, n int) ([]*embedded.Server, string) {
@@ -29,27 +63,11 @@ func tcpNodes(t *testing.T, n int) ([]*embedded.Server, string) {
 	for i := range servers {
 		s := embedded.Start("")
 		s.Redis.RequireAuth(password)
-		if err := s.Listen(); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, s.Listen(), "listen")
 		t.Cleanup(s.Close)
 		servers[i], urls[i] = s, "redis://:"+password+"@"+s.Redis.Addr()
 	}
 	return servers, strings.Join(urls, ",")
-}
-
-// cue is an output that calls a function when a line with some text is printed.
-type cue struct {
-	bytes.Buffer
-	text string
-	do   func()
-}
-
-func (c *cue) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte(c.text)) {
-		c.do()
-	}
-	return c.Buffer.Write(line)
 }
 
 func noKeys(t *testing.T, servers []*embedded.Server) {
@@ -62,118 +80,67 @@ func noKeys(t *testing.T, servers []*embedded.Server) {
 }
 
 func TestDemoNeedsNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var stdout, stderr strings.Builder
-		if code := main1(t.Context(), []string{"demo"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
-			t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout.String())
+	locktest.Bubble(t, func(t *testing.T) {
+		o := invoke(t, "demo")
+		if o.status != 0 || o.stderr != "" || strings.Contains(o.stdout, "\x1b") {
+			t.Errorf("status %d, %s\n%q", o.status, o.stderr, o.stdout)
 		}
-		for _, want := range []string{"contend", "killed", "freezes", "no quorum", "come back", "paused", "promises were kept"} {
-			if !strings.Contains(stdout.String(), want) {
-				t.Errorf("nothing of %q in\n%s", want, stdout.String())
-			}
-		}
-		if strings.Contains(stdout.String(), "\x1b") {
-			t.Error("colours, and no terminal")
-		}
+		has(t, o.stdout, "contend", "killed", "freezes", "no quorum", "come back", "paused", "promises were kept")
 		time.Sleep(2 * time.Second) // go-redis redials a dead node for up to a second
 	})
 }
 
 // The demo gives real nodes little time to answer, so nothing else runs beside these tests.
 func TestDemoOnRealNodes(t *testing.T) {
-	for name, test := range map[string]func(*testing.T){
-		"it leaves no key":                  demoLeavesNoKey,
-		"a broken promise is exit status 1": brokenPromiseIsExitStatus1,
-		"an interrupt ends it cleanly":      interruptEndsTheDemoCleanly,
+	for name, test := range map[string]struct {
+		paused         func(servers []*embedded.Server, interrupt func()) // runs when a holder is paused
+		status         int
+		stdout, stderr string
+		not            string // in stdout
+	}{
+		"it harms no node and leaves no key": {
+			paused: func([]*embedded.Server, func()) {}, stdout: "promises were kept", not: "killed",
+		},
+		"a broken promise is exit status 1": {
+			paused: func(servers []*embedded.Server, _ func()) {
+				locktest.Each(servers, func(s *embedded.Server) { s.Redis.FlushAll() })
+			},
+			status: 1, stdout: "BROKEN", stderr: "a promise was broken", not: "killed",
+		},
+		"an interrupt ends it cleanly": {
+			paused: func(_ []*embedded.Server, interrupt func()) { interrupt() },
+			status: 130, stderr: "interrupted", not: "BROKEN",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t)
-		})
-	}
-}
-
-func demoLeavesNoKey(t *testing.T) {
-	servers, nodes := tcpNodes(t, 3)
-	var stdout, stderr strings.Builder
-	if code := main1(t.Context(), []string{"demo", "--nodes", nodes}, &stdout, &stderr); code != 0 {
-		t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout.String())
-	}
-	if strings.Contains(stdout.String(), "killed") {
-		t.Errorf("it harms real nodes:\n%s", stdout.String())
-	}
-	noKeys(t, servers)
-}
-
-func brokenPromiseIsExitStatus1(t *testing.T) {
-	servers, nodes := tcpNodes(t, 3)
-	stdout := &cue{text: "is paused", do: func() {
-		for _, s := range servers {
-			s.Redis.FlushAll()
-		}
-	}}
-	var stderr strings.Builder
-	if code := main1(t.Context(), []string{"demo", "--nodes=" + nodes}, stdout, &stderr); code != 1 {
-		t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout)
-	}
-	if !strings.Contains(stdout.String(), "BROKEN") || !strings.Contains(stderr.String(), "a promise was broken") {
-		t.Errorf("nothing tells of it: %s\n%s", stderr.String(), stdout)
-	}
-}
-
-func interruptEndsTheDemoCleanly(t *testing.T) {
-	servers, nodes := tcpNodes(t, 3)
-	ctx, interrupt := context.WithCancel(t.Context())
-	stdout := &cue{text: "is paused", do: interrupt}
-	var stderr strings.Builder
-	if code := main1(ctx, []string{"demo", "--nodes", nodes}, stdout, &stderr); code != 130 {
-		t.Errorf("status %d, want 130: %s\n%s", code, stderr.String(), stdout)
-	}
-	if !strings.Contains(stderr.String(), "interrupted") || strings.Contains(stdout.String(), "BROKEN") {
-		t.Errorf("an interrupt is no broken promise: %s\n%s", stderr.String(), stdout)
-	}
-	noKeys(t, servers)
-}
-
-func TestUnusableNodeIsExitStatus1(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	servers, nodes := tcpNodes(t, 2)
-	wrong, _ := tcpNodes(t, 1)
-	for _, test := range []struct{ name, addr, want string }{
-		{"refused", closed, "refused"},
-		{"wrong password", wrong[0].Redis.Addr(), "WRONGPASS"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+			servers, nodes := tcpNodes(t, 3)
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
 			var stdout, stderr strings.Builder
-			if code := main1(t.Context(), []string{"demo", "--nodes", nodes + ",redis://:an0ther@" + test.addr}, &stdout, &stderr); code != 1 {
-				t.Errorf("status %d", code)
+			cue := &locktest.Cue{Writer: &stdout, Text: "is paused", Do: func() { test.paused(servers, interrupt) }}
+			status := main1(ctx, []string{"demo", "--nodes", nodes}, cue, &stderr)
+			locktest.Equal(t, status, test.status, "status of\n%s\n%s", &stdout, &stderr)
+			has(t, stdout.String(), test.stdout)
+			has(t, stderr.String(), test.stderr)
+			if strings.Contains(stdout.String(), test.not) {
+				t.Errorf("%q in\n%s", test.not, &stdout)
 			}
-			for _, want := range []string{"1 of 3 nodes", test.addr, test.want} {
-				if !strings.Contains(stderr.String(), want) {
-					t.Errorf("nothing of %q in %s", want, stderr.String())
-				}
-			}
-			noSecret(t, stdout.String()+stderr.String())
 			noKeys(t, servers)
 		})
 	}
 }
 
-func noSecret(t *testing.T, text string) {
-	t.Helper()
-	for _, secret := range []string{password, "an0ther"} {
-		if strings.Contains(text, secret) {
-			t.Errorf("a password is shown: %s", text)
-		}
-	}
+func TestUnusableNodesAreExitStatus1AndALine(t *testing.T) {
+	closed, err := freeport.Addr()
+	locktest.Must(t, err, "a closed port")
+	servers, nodes := tcpNodes(t, 2)
+	wrong, _ := tcpNodes(t, 1)
+	o := invoke(t, "demo", "--nodes", nodes+",redis://:an0ther@"+closed+",redis://:an0ther@"+wrong[0].Redis.Addr())
+	locktest.Equal(t, o.status, 1, "status")
+	has(t, o.stderr, "2 of 4 nodes cannot be used", closed, "refused", wrong[0].Redis.Addr(), "WRONGPASS")
+	locktest.Equal(t, strings.Count(o.stderr, "\n"), 1, "lines of the error")
+	noKeys(t, servers)
 }
 
 func TestBadUseIsToldByTheExitStatusAndNamesTheFix(t *testing.T) {
@@ -223,6 +190,25 @@ func TestBadUseIsToldByTheExitStatusAndNamesTheFix(t *testing.T) {
 		{[]string{"check", "--nodes", "redis://:s3cret@h", "--quorum", "2"}, exitUsage, "WithQuorum(2)"},
 		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "1"}, exitUsage, "check -h"},
 		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "-1s"}, exitUsage, "WithRestartGuard(-1s)"},
+		{[]string{"serve", "--nodes", "redis://h", "--listen", "0.0.0.0:0"}, exitUsage, "is not loopback, so others could look: give --password-file"},
+		{[]string{"serve", "--nodes", "redis://h", "--listen", ":0"}, exitUsage, "is not loopback"},
+		{[]string{"serve", "--nodes", "redis://h", "--listen", "nowhere"}, exitUsage, "use a host and a port"},
+		{[]string{"serve", "--nodes", "redis://h", "--password-file", "/nonexistent"}, exitUsage, "no such file"},
+		{[]string{"serve", "--nodes", "redis://h", "--https-cert", "f"}, exitUsage, "give both"},
+		{[]string{"serve", "--nodes", "redis://h", "--https-client-ca", "f"}, exitUsage, "needs HTTPS"},
+		{[]string{"serve", "--nodes", "redis://h", "--interval", "1ms"}, exitUsage, "at least 200ms"},
+		{[]string{"serve", "--nodes", "redis://h", "--metrics-lock", "x", "--metrics-lock", "x"}, exitUsage, "given twice"},
+		{[]string{"serve", "--demo", "--nodes", "redis://h"}, exitUsage, "leave out --nodes"},
+		{[]string{"serve", "--demo", "--prefix", "x:"}, exitUsage, "leave out --nodes and all other flags"},
+		{[]string{"run", "a"}, exitRunFailed, "give it after --"},
+		{nobody("run", ""), exitRunFailed, "empty"},
+		{nobody("run", "a", "--ttl", "10ms"), exitRunFailed, "at least 1s"},
+		{nobody("run", "a", "--try", "--wait", "1s"), exitRunFailed, "--try and --wait are both given"},
+		{nobody("run", "a", "--grace", "9s"), exitRunFailed, "use at most 4s"},
+		{nobody("run", "a", "--read", "--slots", "2"), exitRunFailed, "--read and --slots are both given"},
+		{nobody("run", "a", "--every", "1h", "--at-least", "1m"), exitRunFailed, "use one of them"},
+		{nobody("run", "a", "--release-on-failure"), exitRunFailed, "leave it out"},
+		{nobody("run", "a", "--every", "-1m"), exitRunFailed, "use the period"},
 
 		// A 0 on the command line is a value, and not a missing flag. The node does not exist.
 		{nobody("run", "a", "--slots", "0"), exitRunFailed, "--slots 0: use 1 to 1000"},
@@ -239,48 +225,38 @@ func TestBadUseIsToldByTheExitStatusAndNamesTheFix(t *testing.T) {
 		{nobody("top", "-n", "0"), exitUsage, "-n 0: use a positive number"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			var stdout, stderr strings.Builder
-			if status := main1(t.Context(), test.args, &stdout, &stderr); status != test.status {
-				t.Errorf("status %d, want %d", status, test.status)
-			}
-			if !strings.Contains(stderr.String(), test.want) || stdout.Len() > 0 {
-				t.Errorf("nothing of %q in %s", test.want, stderr.String())
-			}
-			noSecret(t, stderr.String())
+			o := invoke(t, test.args...)
+			locktest.Equal(t, o.status, test.status, "status")
+			locktest.Equal(t, o.stdout, "", "stdout")
+			has(t, o.stderr, test.want)
 		})
 	}
 }
 
 func TestHelpIsOnStdout(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"demo", "--help"}, {"check", "-h"}, {"help", "run"}, {"run", "x", "-h", "--", "y"}} {
-		var stdout strings.Builder
-		if code := main1(t.Context(), args, &stdout, io.Discard); code != 0 || !strings.Contains(stdout.String(), "quorumlock") {
-			t.Errorf("%q: status %d, %s", args, code, stdout.String())
-		}
+		o := invoke(t, args...)
+		locktest.Equal(t, o.status, 0, "status of %q", args)
+		has(t, o.stdout, "quorumlock")
 	}
 }
 
 func TestColorCanBeOptedOutOf(t *testing.T) {
 	terminal, err := os.Open(os.DevNull) // a character device, as a terminal is
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "open")
 	defer terminal.Close() //nolint:errcheck // it was only looked at
-	t.Setenv("TERM", "xterm")
-	t.Setenv("NO_COLOR", "")
-	if !wantsColor(terminal) {
-		t.Error("no colour on a terminal")
-	}
-	t.Setenv("NO_COLOR", "1")
-	if wantsColor(terminal) {
-		t.Error("colour despite NO_COLOR")
-	}
-	t.Setenv("NO_COLOR", "")
-	t.Setenv("TERM", "dumb")
-	if wantsColor(terminal) {
-		t.Error("colour on a dumb terminal")
-	}
-	if wantsColor(&bytes.Buffer{}) {
-		t.Error("colour in a buffer")
+	for _, c := range []struct {
+		name, term, noColor string
+		out                 io.Writer
+		want                bool
+	}{
+		{"a terminal", "xterm", "", terminal, true},
+		{"NO_COLOR", "xterm", "1", terminal, false},
+		{"a dumb terminal", "dumb", "", terminal, false},
+		{"a buffer", "xterm", "", &bytes.Buffer{}, false},
+	} {
+		t.Setenv("TERM", c.term)
+		t.Setenv("NO_COLOR", c.noColor)
+		locktest.Equal(t, wantsColor(c.out), c.want, "colour with %s", c.name)
 	}
 }
