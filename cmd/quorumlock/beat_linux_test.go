@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 )
 
@@ -23,23 +22,18 @@ const (
 // beat is that command. The mode has words: stubborn ignores SIGTERM, fork starts another in the
 // process group, setsid starts one in a session of its own, leave ends when these beat.
 func beat(file, mode string) {
-	has := func(word string) bool { return strings.Contains(mode, word) }
-	if has("stubborn") {
+	if strings.Contains(mode, "stubborn") {
 		signal.Ignore(syscall.SIGTERM)
 	}
-	var others []string
-	for _, other := range []string{"fork", "setsid"} {
-		if !has(other) {
-			continue
-		}
+	others := heart{files: heartAt(file, mode).files[1:]}
+	for _, other := range others.files {
 		c := exec.Command(os.Args[0])
-		c.Env = append(os.Environ(), beatFile+"="+file+"."+other, beatMode+"="+strings.NewReplacer("fork", "", "setsid", "", "leave", "").Replace(mode))
-		c.SysProcAttr = &syscall.SysProcAttr{Setsid: other == "setsid"}
+		c.Env = append(os.Environ(), beatFile+"="+other, beatMode+"="+strings.NewReplacer("fork", "", "setsid", "", "leave", "").Replace(mode))
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: strings.HasSuffix(other, ".setsid")}
 		if err := c.Start(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(99)
 		}
-		others = append(others, file+"."+other)
 	}
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -51,14 +45,8 @@ func beat(file, mode string) {
 		if _, err := f.WriteAt(b[:], 0); err != nil {
 			os.Exit(99)
 		}
-		if has("leave") {
-			beating := true
-			for _, o := range others {
-				beating = beating && !lastBeat(o).IsZero()
-			}
-			if beating {
-				os.Exit(0)
-			}
+		if strings.Contains(mode, "leave") && others.beating() {
+			os.Exit(0)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -79,11 +67,11 @@ type heart struct {
 	files []string
 }
 
-func newHeart(t testing.TB, mode string) heart {
-	h := heart{mode, []string{t.TempDir() + "/beat"}}
+func heartAt(file, mode string) heart {
+	h := heart{mode, []string{file}}
 	for _, other := range []string{"fork", "setsid"} {
 		if strings.Contains(mode, other) {
-			h.files = append(h.files, h.files[0]+"."+other)
+			h.files = append(h.files, file+"."+other)
 		}
 	}
 	return h

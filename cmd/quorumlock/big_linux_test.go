@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 // maxMemory is the limit of the tool's memory, in KB, for any number of locks.
@@ -37,45 +39,35 @@ func TestManyLocksAndALongQueueTakeLittleMemory(t *testing.T) {
 		{[]string{"top", "-n", "1", "long"}, "waiting=10000"},
 		{[]string{"unlock", "long", "--force", "--yes"}, "10000 in the queue"},
 	} {
-		took, memory, out := measure(t, nodes, c.args...)
-		if !strings.Contains(out, c.want) {
-			t.Errorf("%q: nothing of %q in\n%.1000s", c.args, c.want, out)
-		}
-		t.Logf("%q: %v, %d MB", c.args, took.Round(time.Millisecond), memory/1000)
-		if memory > maxMemory {
-			t.Errorf("%q took %d KB of memory, want at most %d", c.args, memory, maxMemory)
-		}
+		has(t, measure(t, nodes, c.args...), c.want)
 	}
 }
 
-// All of them, in bounded memory.
 func TestListOfAllLocksTakesLittleMemory(t *testing.T) {
 	needRedis(t)
 	const locks = 50_000
 	servers, nodes := startServers(t, 1, "--appendonly", "no")
 	fill(t, servers[0].admin, locks, 0)
-	took, memory, out := measure(t, nodes, "list", "--limit", "0")
-	if n := strings.Count(out, "\nlock:"); n != locks {
-		t.Errorf("%d locks, want %d", n, locks)
-	}
-	t.Logf("%d locks: %v, %d MB", locks, took.Round(time.Millisecond), memory/1000)
-	if memory > maxMemory {
-		t.Errorf("%d KB of memory, want at most %d", memory, maxMemory)
-	}
+	out := measure(t, nodes, "list", "--limit", "0")
+	locktest.Equal(t, strings.Count(out, "\nlock:"), locks, "locks in the list")
 }
 
-// measure runs the tool and returns how long it took and its memory at most, in KB.
-func measure(t *testing.T, nodes string, args ...string) (took time.Duration, memory int64, out string) {
+// measure runs the tool, and returns its output. It logs the time that this took, and checks the
+// memory.
+func measure(t *testing.T, nodes string, args ...string) string {
 	t.Helper()
 	c := command(nodes, args...)
 	var stderr bytes.Buffer
 	c.Stderr = &stderr
 	began := time.Now()
-	b, err := c.Output()
-	if err != nil {
-		t.Errorf("%q: %v: %s", args, err, stderr.String())
+	out, err := c.Output()
+	locktest.OK(t, err, "%q: %s", args, &stderr)
+	memory := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+	t.Logf("%q: %v, %d MB", args, time.Since(began).Round(time.Millisecond), memory/1000)
+	if memory > maxMemory {
+		t.Errorf("%q took %d KB of memory, want at most %d", args, memory, maxMemory)
 	}
-	return time.Since(began), c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, string(b)
+	return string(out)
 }
 
 // fill makes locks that are held, and one with a queue, as the library's scripts would.
@@ -100,7 +92,5 @@ func fill(t *testing.T, c *redis.Client, locks, waiters int) {
 			end
 			return 1`, nil, waiters, time.Now().UnixMicro(), time.Now().Add(time.Hour).UnixMilli()).Err()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "fill %s", c)
 }

@@ -8,11 +8,15 @@ import (
 	"image/color"
 	imagedraw "image/draw"
 	"image/png"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
@@ -38,12 +42,8 @@ func TestThePageInABrowser(t *testing.T) {
 	servers, nodes := startServers(t, 3)
 	s := serveNodes(t, nodes, "--interval", "300ms", "--node-timeout", "300ms")
 	evil := `<script>window.owned=1</script><img src=x onerror="window.owned=1">`
-	for _, server := range servers {
-		server.admin.HSet(t.Context(), evil, `"><script>window.owned=1</script>:1`, 1, "mode", "mutex")
-		server.admin.PExpire(t.Context(), evil, time.Hour)
-		server.admin.HSet(t.Context(), "\x1b[2J\u202eevil", "\u202e\x07:1", 1, "mode", "mutex")
-		server.admin.PExpire(t.Context(), "\x1b[2J\u202eevil", time.Hour)
-	}
+	grant(t, servers, evil, `"><script>window.owned=1</script>:1`)
+	grant(t, servers, "\x1b[2J\u202eevil", "\u202e\x07:1")
 	c := startChromium(t)
 	run := func(name string, test func(t *testing.T)) {
 		t.Run(name, func(own *testing.T) {
@@ -64,8 +64,7 @@ func TestThePageInABrowser(t *testing.T) {
 		if got := p.eval(`window.loaded + document.getElementById("match").value + document.querySelector("#timeline-text").open`); got != "oncehalf-typedtrue" {
 			t.Errorf("the update loses what the user did: %q", got)
 		}
-		_ = h.Process.Signal(os.Interrupt)
-		h.end(130)
+		h.endBy(syscall.SIGINT, 130)
 		p.shows(`![...document.querySelectorAll("#locks tbody tr")].some(r => r.innerText.includes("a-lock"))`)
 		// in the past
 		p.shows(`[...document.querySelectorAll("svg.timeline title")].some(t => t.textContent.startsWith("a-lock: holder-1, "))`)
@@ -75,17 +74,11 @@ func TestThePageInABrowser(t *testing.T) {
 			t.Errorf("markup of a name is interpreted: %s", got)
 		}
 		text := p.eval(`document.body.innerText`)
-		for _, want := range []string{shown(evil), shown(`"><script>window.owned=1</script>:1`), `"\x1b[2J\u202eevil"`, `"\u202e\a:1"`} {
-			if !strings.Contains(text, want) {
-				t.Errorf("nothing of %q in %s", want, text)
-			}
-		}
+		has(t, text, shown(evil), shown(`"><script>window.owned=1</script>:1`), `"\x1b[2J\u202eevil"`, `"\u202e\a:1"`)
 		if strings.ContainsAny(text, "\x1b\u202e\x07") {
 			t.Errorf("control characters: %q", text)
 		}
-		if strings.Contains(p.eval(`document.documentElement.outerHTML`), password) {
-			t.Error("a password is on the page")
-		}
+		noSecret(t, p.eval(`document.documentElement.outerHTML`))
 	})
 	run("by keyboard", func(t *testing.T) { reachesAllByKeyboard(t, p) })
 	run("to a screen reader", func(t *testing.T) { hasNamesForAll(t, p) })
@@ -119,14 +112,9 @@ func TestThePageInABrowser(t *testing.T) {
 	})
 	run("fits a telephone", func(t *testing.T) {
 		h := begin(t, nodes, "myapp:lock:invoice:1042", "", time.Minute, "--label", "billing-7c9f5d")
-		waiter := command(nodes, "run", "myapp:lock:invoice:1042", "--label", "waiting-8d1e", "--", "true")
-		if err := waiter.Start(); err != nil {
-			t.Fatal(err)
-		}
+		waiter := beginWaiter(t, servers, nodes, "myapp:lock:invoice:1042", "--label", "waiting-8d1e")
 		for _, width := range []int{360, 390} {
-			p := c.open(s.url+"/?match=invoice", width, 844, func(p *tab) {
-				p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": true}, nil)
-			})
+			p := c.open(s.url+"/?match=invoice", width, 844, nil)
 			p.shows(`document.querySelectorAll("#locks tbody .first").length === 1`)
 			if file := os.Getenv(shot); file != "" {
 				p.screenshot(file + ".telephone.png")
@@ -142,17 +130,14 @@ func TestThePageInABrowser(t *testing.T) {
 			} {
 				p.shows(expression)
 			}
-			p = c.open(s.url+"/lock?name=myapp:lock:invoice:1042", width, 844, func(p *tab) {
-				p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": true}, nil)
-			})
+			p = c.open(s.url+"/lock?name=myapp:lock:invoice:1042", width, 844, nil)
 			p.shows(`document.querySelectorAll("#lock #queue-scroll tbody tr").length === 1`)
 			if got := p.eval(broken("#lock") + ` + (document.documentElement.scrollWidth <= innerWidth)`); got != "true" {
 				t.Errorf("the page of a lock at %d pixels: %s", width, got)
 			}
 		}
-		_ = h.Process.Signal(os.Interrupt)
-		h.end(130)
-		_ = waiter.Wait()
+		h.endBy(syscall.SIGINT, 130)
+		waiter.end(0)
 	})
 	run("one lock", func(t *testing.T) {
 		p := c.open(s.url+"/lock?name=%1b%5b2J%E2%80%AEevil", 1100, 800, nil)
@@ -272,9 +257,7 @@ func quietAndAlone(t *testing.T, c *chromium, url string) {
 	}
 	for _, e := range requests {
 		var r struct{ Request struct{ URL, Method string } }
-		if err := json.Unmarshal(e.Params, &r); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, json.Unmarshal(e.Params, &r), "a request")
 		if !strings.HasPrefix(r.Request.URL, url+"/") || r.Request.Method != "GET" {
 			t.Errorf("it asks for %s %s", r.Request.Method, r.Request.URL)
 		}
@@ -305,34 +288,19 @@ func (p *tab) screenshot(file string) {
 	var taken struct{ Data []byte }
 	p.call("Page.captureScreenshot", map[string]any{"format": "png"}, &taken)
 	full, err := png.Decode(bytes.NewReader(taken.Data))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	// The 255 most frequent colours are enough.
+	locktest.Must(p.t, err, "decode the picture")
+	// The 256 most frequent colours are enough.
 	count := make(map[color.Color]int)
 	for y := range full.Bounds().Dy() {
 		for x := range full.Bounds().Dx() {
 			count[full.At(x, y)]++
 		}
 	}
-	var palette color.Palette
-	for len(palette) < 256 && len(count) > 0 {
-		var most color.Color
-		for c, n := range count {
-			if most == nil || n > count[most] {
-				most = c
-			}
-		}
-		palette = append(palette, most)
-		delete(count, most)
-	}
+	palette := color.Palette(slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return count[b] - count[a] }))
+	palette = palette[:min(len(palette), 256)]
 	small := image.NewPaletted(full.Bounds(), palette)
 	imagedraw.Draw(small, full.Bounds(), full, image.Point{}, imagedraw.Src)
 	var b bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, small); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-		p.t.Fatal(err)
-	}
+	locktest.Must(p.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, small), "encode the picture")
+	locktest.Must(p.t, os.WriteFile(file, b.Bytes(), 0o644), "write the picture")
 }

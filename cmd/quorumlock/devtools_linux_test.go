@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 // chromium is a headless browser, driven over a pipe by the Chrome DevTools Protocol: JSON messages
@@ -59,26 +62,18 @@ func browserBinary() (string, error) {
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
 	path, err := browserBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "browser")
 	toBrowser, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "pipe")
 	out, fromBrowser, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "pipe")
 	c := &chromium{t: t, in: in, answers: make(map[int]chan devtoolsMessage), gone: make(chan struct{})}
 	c.cmd = exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(),
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank") // offline
 	c.cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // 3 and 4
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, c.cmd.Start(), "start the browser")
 	_, _ = toBrowser.Close(), fromBrowser.Close()
 	go c.read(out)
 	t.Cleanup(func() {
@@ -121,25 +116,21 @@ func (c *chromium) do(session, method string, params map[string]any, result any)
 	id, answer := c.last, make(chan devtoolsMessage, 1)
 	c.answers[id] = answer
 	c.mu.Unlock()
-	text, err := json.Marshal(map[string]any{"id": id, "sessionId": session, "method": method, "params": params})
-	if session == "" {
-		text, err = json.Marshal(map[string]any{"id": id, "method": method, "params": params})
+	message := map[string]any{"id": id, "method": method, "params": params}
+	if session != "" {
+		message["sessionId"] = session
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if _, err := c.in.Write(append(text, 0)); err != nil {
-		c.t.Fatal(err)
-	}
+	text, err := json.Marshal(message)
+	locktest.Must(c.t, err, "%s", method)
+	_, err = c.in.Write(append(text, 0))
+	locktest.Must(c.t, err, "%s", method)
 	select {
 	case m := <-answer:
 		if m.Exception != nil {
 			c.t.Fatalf("%s: %s", method, m.Exception.Message)
 		}
 		if result != nil {
-			if err := json.Unmarshal(m.Result, result); err != nil {
-				c.t.Fatalf("%s: %v", method, err)
-			}
+			locktest.Must(c.t, json.Unmarshal(m.Result, result), "%s", method)
 		}
 	case <-c.gone:
 		c.t.Fatalf("%s: the browser has gone", method)
@@ -154,7 +145,7 @@ type tab struct {
 	session string
 }
 
-// open opens a page of that size. Before it does, prepare may set things up.
+// open opens a page of that size, on a telephone if it is narrow. Before it does, prepare may set things up.
 func (c *chromium) open(url string, width, height int, prepare func(*tab)) *tab {
 	c.t.Helper()
 	var target struct{ TargetID string }
@@ -165,7 +156,7 @@ func (c *chromium) open(url string, width, height int, prepare func(*tab)) *tab 
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		p.call(domain+".enable", nil, nil)
 	}
-	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 	if prepare != nil {
 		prepare(p)
 	}
@@ -224,10 +215,8 @@ func (c *chromium) heard(methods ...string) (events []devtoolsMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.events {
-		for _, m := range methods {
-			if e.Method == m {
-				events = append(events, e)
-			}
+		if slices.Contains(methods, e.Method) {
+			events = append(events, e)
 		}
 	}
 	return events

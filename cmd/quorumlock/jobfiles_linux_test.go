@@ -1,48 +1,25 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
-
-// output is the output of a process so far.
-type output struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.String()
-}
 
 // commandOf returns the command line of a file in contrib/jobs, with another program after the --.
 func commandOf(t *testing.T, file string, program ...string) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("../../contrib/jobs", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "the file")
 	var args []string
 	if m := regexp.MustCompile(`(?m)^ +command: (\[.*\])$`).FindSubmatch(b); m != nil {
-		if err := json.Unmarshal(m[1], &args); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, json.Unmarshal(m[1], &args), "the command of %s", file)
 	} else if m := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindSubmatch(b); m != nil {
 		args = strings.Fields(string(m[1]))
 	}
@@ -81,32 +58,26 @@ func TestTheFilesOfJobsRunAJobOnce(t *testing.T) {
 func TestTheDeploymentHandsOverAtSIGTERM(t *testing.T) {
 	t.Parallel()
 	_, nodes := startServers(t, 3)
-	worker := `trap 'echo draining; sleep 0.3; echo drained; exit 0' TERM; echo works; while :; do sleep 0.05; done`
-	var out [2]output
-	var pods [2]*exec.Cmd
-	for i := range pods {
-		pods[i] = command(nodes, commandOf(t, "deployment.yaml", "sh", "-c", worker)...)
-		pods[i].Stdout, pods[i].Stderr = &out[i], os.Stderr
-		if err := pods[i].Start(); err != nil {
-			t.Fatal(err)
-		}
-		if i == 0 {
-			eventually(t, "the first works", func() bool { return out[0].String() == "works\n" })
-		}
+	worker := `exec >out; trap 'echo draining; sleep 0.3; echo drained; exit 0' TERM; echo works; while :; do sleep 0.05; done`
+	var pods [2]*running
+	out := func(i int) string {
+		text, _ := os.ReadFile(pods[i].Dir + "/out")
+		return string(text)
 	}
-	term := func(i int) {
+	works := func(i int) {
 		t.Helper()
-		if err := pods[i].Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		if err := pods[i].Wait(); err != nil {
-			t.Errorf("pod %d: %v", i, err)
-		}
-		if got := out[i].String(); got != "works\ndraining\ndrained\n" {
-			t.Errorf("pod %d has printed %q", i, got)
-		}
+		eventually(t, "the pod works", func() bool { return out(i) == "works\n" })
 	}
-	term(0)
-	eventually(t, "the second works", func() bool { return out[1].String() == "works\n" })
-	term(1)
+	for i := range pods {
+		args := commandOf(t, "deployment.yaml", "sh", "-c", worker)
+		pods[i] = newRun(t, nodes, args[1], args[2:]...)
+		pods[i].ready = func() bool { return true }
+		pods[i].start()
+		works(0)
+	}
+	for i := range pods {
+		works(i)
+		pods[i].endBy(syscall.SIGTERM, 0)
+		locktest.Equal(t, out(i), "works\ndraining\ndrained\n", "the output of pod %d", i)
+	}
 }

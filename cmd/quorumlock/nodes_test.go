@@ -23,13 +23,9 @@ func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
 		locktest.Certificate(t, dir, name, ca, key)
 	}
 	pair, err := tls.LoadX509KeyPair(file("server.pem"), file("server.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "the certificate of the server")
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "listen")
 	server := tls.NewListener(plain, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
 	defer server.Close() //nolint:errcheck // nothing depends on it
 	came := make(chan string, 100)
@@ -48,16 +44,12 @@ func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
 		}
 	}()
 	write := func(password string) {
-		if err := os.WriteFile(file("nodes"), []byte("rediss://me:"+password+"@"+plain.Addr().String()+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, os.WriteFile(file("nodes"), []byte("rediss://me:"+password+"@"+plain.Addr().String()+"\n"), 0o600), "the nodes")
 	}
 	write("first")
 	nodes := file("nodes")
 	cluster, err := (&connection{sources: sources{NodesFile: &nodes}, TLSCA: file("ca.pem"), TLSCert: file("one.pem"), TLSKey: file("one.key")}).dial("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "dial")
 	defer cluster.Close()
 	// An earlier connection may still come, and one may fail between the two renames.
 	connects := func(want string) {
@@ -76,15 +68,11 @@ func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
 	connects("3 me first")
 	write("second")
 	for _, kind := range []string{".pem", ".key"} {
-		if err := os.Rename(file("second"+kind), file("one"+kind)); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, os.Rename(file("second"+kind), file("one"+kind)), "rename")
 	}
 	connects("6 me second")
 	for _, name := range []string{"nodes", "one.pem"} {
-		if err := os.Remove(file(name)); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, os.Remove(file(name)), "remove")
 	}
 	connects("6 me second")
 }

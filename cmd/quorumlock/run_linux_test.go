@@ -11,15 +11,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -28,36 +28,77 @@ var trials = flag.Int("trials", 2, "how often to try each fault of run at a rand
 // lanes is the number of concurrent trials of a fault, each with nodes of its own.
 const lanes = 2
 
-// running is a quorumlock run with a beating command.
+// running is a quorumlock run as a process.
 type running struct {
 	*exec.Cmd
-	heart
+	heart  // of a beating command
 	t      testing.TB
 	name   string
 	ttl    time.Duration
+	ready  func() bool // reports whether the run has come as far as the test needs
 	stderr bytes.Buffer
 	ended  chan struct{}
 	dog    int   // the process ID of the watchdog
 	pids   []int // of the command and its descendants
 }
 
-// begin starts quorumlock run, and returns when its command beats.
+// newRun returns a quorumlock run in a directory of its own, to be started.
+func newRun(t testing.TB, nodes, name string, args ...string) *running {
+	r := &running{Cmd: command(nodes, append([]string{"run", name}, args...)...), t: t, name: name, ended: make(chan struct{})}
+	r.Stderr, r.Dir = &r.stderr, t.TempDir()
+	return r
+}
+
+// begin starts a run with a beating command, and returns when that beats.
 func begin(t testing.TB, nodes, name, mode string, ttl time.Duration, flags ...string) *running {
 	t.Helper()
-	r := &running{t: t, heart: newHeart(t, mode), name: name, ttl: ttl, ended: make(chan struct{})}
-	args := append([]string{"run", name, "--ttl", ttl.String()}, flags...)
-	r.Cmd = exec.Command(tool, append(args, "--", testBinary)...)
-	r.Env = append(append(os.Environ(), r.env()...), "QUORUMLOCK_NODES="+nodes)
-	r.Stderr = &r.stderr
+	r := newRun(t, nodes, name, slices.Concat([]string{"--ttl", ttl.String()}, flags, []string{"--", testBinary})...)
+	r.beat(mode, ttl)
+	return r
+}
+
+// beat starts a run whose command beats.
+func (r *running) beat(mode string, ttl time.Duration) {
+	r.t.Helper()
+	r.heart, r.ttl = heartAt(r.t.TempDir()+"/beat", mode), ttl
+	r.Env, r.ready = append(r.Env, r.env()...), r.beating
+	r.start()
+}
+
+// beginScript starts a run with a shell script, and returns when that has made the file ready.
+func beginScript(t testing.TB, nodes, name, script string, flags ...string) *running {
+	t.Helper()
+	r := newRun(t, nodes, name, append(flags, "--", "sh", "-c", script)...)
+	r.ready = func() bool { return exists(r.Dir + "/ready") }
 	r.start()
 	return r
 }
 
+// beginWaiter starts a run, and returns when it is in the queue of each of the servers.
+func beginWaiter(t testing.TB, servers []*nodeProcess, nodes, name string, flags ...string) *running {
+	t.Helper()
+	r := newRun(t, nodes, name, append(flags, "--", "true")...)
+	r.ready = func() bool { return !slices.Contains(queues(servers, name), 0) }
+	r.start()
+	return r
+}
+
+// queues returns the length of the queue of a lock at each of the servers.
+func queues(servers []*nodeProcess, name string) (lengths []int64) {
+	for _, s := range servers {
+		lengths = append(lengths, s.admin.ZCard(context.Background(), wire.QueueKey(name)).Val())
+	}
+	return lengths
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
 func (r *running) start() {
 	r.t.Helper()
-	if err := r.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	locktest.Must(r.t, r.Start(), "start")
 	go func() {
 		_ = r.Wait()
 		close(r.ended)
@@ -66,15 +107,15 @@ func (r *running) start() {
 		_ = r.Process.Kill()
 		<-r.ended
 	})
-	eventually(r.t, "the command runs", func() bool {
+	eventually(r.t, "quorumlock run is ready", func() bool {
 		select {
 		case <-r.ended:
-			if !r.beating() {
-				r.t.Fatalf("quorumlock run ended before its command ran: %s", r.stderr.String())
+			if !r.ready() {
+				r.t.Fatalf("quorumlock run ended before it was ready: %s", r.stderr.String())
 			}
 			return true
 		default:
-			return r.beating()
+			return r.ready()
 		}
 	})
 	for _, r.dog = range childrenOf(r.Process.Pid) {
@@ -111,6 +152,13 @@ func (r *running) end(status int) {
 	}
 }
 
+// endBy sends the program a signal, and waits for its end.
+func (r *running) endBy(s syscall.Signal, status int) {
+	r.t.Helper()
+	_ = r.Process.Signal(s)
+	r.end(status)
+}
+
 // bound is a moment before which the lease is over: servers keep the lock of a lease for the drift
 // longer. n is how many of the servers have renewed as late as that.
 func (r *running) bound(servers []*nodeProcess, n int) time.Time {
@@ -127,9 +175,8 @@ func (r *running) bound(servers []*nodeProcess, n int) time.Time {
 type fault func(r *running, servers []*nodeProcess) time.Time
 
 func freezeMajority(r *running, servers []*nodeProcess) time.Time {
-	frozen := slices.Clone(servers)
-	rand.Shuffle(len(frozen), func(i, j int) { frozen[i], frozen[j] = frozen[j], frozen[i] })
-	frozen = frozen[:2]
+	i := rand.IntN(len(servers))
+	frozen := slices.Delete(slices.Clone(servers), i, i+1)
 	for _, s := range frozen {
 		s.freeze(r.t)
 	}
@@ -171,33 +218,23 @@ func TestRunTheCommandIsDeadBeforeTheLeaseEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var mu sync.Mutex
-			var margins []time.Duration
-			next := 0
-			more := func() (int, bool) {
-				mu.Lock()
-				defer mu.Unlock()
-				next++
-				return next, next <= *trials
-			}
+			margins := make([]time.Duration, *trials)
 			t.Run("lanes", func(t *testing.T) {
+				var next atomic.Int64
 				for range min(lanes, *trials) {
 					t.Run("", func(t *testing.T) {
 						t.Parallel()
 						servers, nodes := startServers(t, 3)
-						for n, ok := more(); ok && !t.Failed(); n, ok = more() {
-							margin := try(t, servers, nodes, fmt.Sprintf("trial-%d", n), c.fault, c.status)
-							mu.Lock()
-							margins = append(margins, margin)
-							mu.Unlock()
+						for n := next.Add(1); n <= int64(*trials) && !t.Failed(); n = next.Add(1) {
+							margins[n-1] = try(t, servers, nodes, fmt.Sprintf("trial-%d", n), c.fault, c.status)
 						}
 					})
 				}
 			})
-			slices.Sort(margins)
-			if len(margins) < *trials {
-				t.Fatalf("%d of %d trials", len(margins), *trials)
+			if t.Failed() {
+				return
 			}
+			slices.Sort(margins)
 			t.Logf("%d trials: the command was dead %v before the end of the lease in the worst, %v in the median",
 				len(margins), margins[0].Round(time.Millisecond), margins[len(margins)/2].Round(time.Millisecond))
 		})
@@ -244,9 +281,7 @@ func TestRunTheWatchdogIsKilled(t *testing.T) {
 	r := begin(t, nodes, "x", "stubborn fork setsid", long)
 	_ = syscall.Kill(r.dog, syscall.SIGKILL)
 	r.end(exitRunFailed)
-	if !strings.Contains(r.stderr.String(), "watchdog was killed") {
-		t.Errorf("it says %q", r.stderr.String())
-	}
+	has(t, r.stderr.String(), "watchdog was killed")
 	noHolder(t, servers, "x")
 }
 
@@ -268,9 +303,7 @@ func TestRunEndsWhatTheCommandLeftBehindBeforeItReleases(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			r := begin(t, nodes, "x", mode, long, "--grace", "300ms")
 			r.end(0)
-			if !strings.Contains(r.stderr.String(), "left processes running") {
-				t.Errorf("it says %q", r.stderr.String())
-			}
+			has(t, r.stderr.String(), "left processes running")
 			noHolder(t, servers, "x")
 		})
 	}
@@ -296,11 +329,9 @@ func TestRunTheLockIsTakenAway(t *testing.T) {
 func TestRunIsNotHeldUpByAFullPipe(t *testing.T) {
 	t.Parallel()
 	servers, nodes := startServers(t, 3)
-	r := &running{t: t, heart: newHeart(t, ""), name: "x", ttl: 6 * time.Second, ended: make(chan struct{})}
-	r.Cmd = command(nodes, "run", "x", "--ttl", "6s", "-v", "--", "sh", "-c", testBinary+" & while :; do echo something; echo else >&2; done")
-	r.Env = append(r.Env, r.env()...)
+	r := newRun(t, nodes, "x", "--ttl", "6s", "-v", "--", "sh", "-c", testBinary+" & while :; do echo something; echo else >&2; done")
 	r.Stdout, r.Stderr = fullPipe(t), fullPipe(t)
-	r.start()
+	r.beat("", 6*time.Second)
 	over := freezeMajority(r, servers)
 	r.end(exitLost)
 	if late := r.last().Sub(over); late >= 0 {
@@ -311,9 +342,7 @@ func TestRunIsNotHeldUpByAFullPipe(t *testing.T) {
 // fullPipe returns the end of a full pipe.
 func fullPipe(t *testing.T) *os.File {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "pipe")
 	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
 	_ = w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	_, _ = w.Write(make([]byte, 1<<20))
@@ -330,19 +359,8 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	_, nodes := startServers(t, 1)
 	for name, s := range map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2} {
 		t.Run(name, func(t *testing.T) {
-			ready := filepath.Join(t.TempDir(), "ready")
-			c := command(nodes, "run", "x", "--", "sh", "-c", "trap 'exit 42' "+name+"; touch "+ready+"; while :; do sleep 0.02; done")
-			var stderr bytes.Buffer
-			c.Stderr = &stderr
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the command runs", func() bool { _, err := os.Stat(ready); return err == nil })
-			_ = c.Process.Signal(s)
-			_ = c.Wait()
-			if got := c.ProcessState.ExitCode(); got != 42 {
-				t.Errorf("exit status %d, want 42: %s", got, stderr.String())
-			}
+			r := beginScript(t, nodes, "x", "trap 'exit 42' "+name+"; touch ready; while :; do sleep 0.02; done")
+			r.endBy(s, 42)
 		})
 	}
 }
@@ -354,7 +372,7 @@ func TestRunDoesNotPassOnWhatTheCommandGetsItself(t *testing.T) {
 	_, nodes := startServers(t, 1)
 	for name, test := range map[string]struct {
 		order []string // the processes that get the signal
-		want  int      // how often the command does
+		want  int      // how often the command does, which is its status
 	}{
 		"the tool alone":                  {[]string{"tool"}, 1},
 		"all":                             {[]string{"tool", "watchdog", "command"}, 1},
@@ -364,29 +382,20 @@ func TestRunDoesNotPassOnWhatTheCommandGetsItself(t *testing.T) {
 		"the watchdog, much later a user": {[]string{"watchdog", "", "tool"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ready := filepath.Join(t.TempDir(), "ready")
-			c := command(nodes, "run", "x", "--", "sh", "-c", "n=0; trap 'n=$((n+1))' TERM; touch "+ready+"; i=0; while [ $i -lt 150 ]; do sleep 0.02; i=$((i+1)); done; exit $n")
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the command runs", func() bool { _, err := os.Stat(ready); return err == nil })
-			watchdog := childrenOf(c.Process.Pid)[0]
+			r := beginScript(t, nodes, "x", "n=0; trap 'n=$((n+1))' TERM; touch ready; i=0; while [ $i -lt 150 ]; do sleep 0.02; i=$((i+1)); done; exit $n")
 			for _, who := range test.order {
 				switch who {
 				case "tool":
-					_ = c.Process.Signal(syscall.SIGTERM)
+					_ = r.Process.Signal(syscall.SIGTERM)
 				case "watchdog":
-					_ = syscall.Kill(watchdog, syscall.SIGTERM)
+					_ = syscall.Kill(r.dog, syscall.SIGTERM)
 				case "command":
-					_ = syscall.Kill(-childrenOf(watchdog)[0], syscall.SIGTERM)
+					_ = syscall.Kill(-childrenOf(r.dog)[0], syscall.SIGTERM)
 				case "":
 					time.Sleep(1200 * time.Millisecond)
 				}
 			}
-			_ = c.Wait()
-			if got := c.ProcessState.ExitCode(); got != test.want {
-				t.Errorf("the command got the signal %d times, want %d", got, test.want)
-			}
+			r.end(test.want)
 		})
 	}
 }
@@ -400,21 +409,11 @@ func TestRunFreesAPeriodicLockIfItsCommandIsToldToStop(t *testing.T) {
 		again  int // the status of the next run
 	}{"TERM": {syscall.SIGTERM, 0}, "USR1": {syscall.SIGUSR1, exitNotAcquired}} {
 		t.Run(name, func(t *testing.T) {
-			ready := filepath.Join(t.TempDir(), "ready")
-			first := command(nodes, "run", name, "--every", "1h", "--release-on-failure", "--", "sh", "-c", "trap 'exit 0' "+name+"; touch "+ready+"; while :; do sleep 0.02; done")
-			if err := first.Start(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the command runs", func() bool { _, err := os.Stat(ready); return err == nil })
-			_ = first.Process.Signal(test.signal)
-			if err := first.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			first := beginScript(t, nodes, name, "trap 'exit 0' "+name+"; touch ready; while :; do sleep 0.02; done", "--every", "1h", "--release-on-failure")
+			first.endBy(test.signal, 0)
 			next := command(nodes, "run", name, "--every", "1h", "--try", "--", "true")
 			_ = next.Run()
-			if got := next.ProcessState.ExitCode(); got != test.again {
-				t.Errorf("the next run has status %d, want %d", got, test.again)
-			}
+			locktest.Equal(t, next.ProcessState.ExitCode(), test.again, "status of the next run")
 		})
 	}
 }
@@ -424,57 +423,33 @@ func TestRunInterruptedWhileItWaitsLeavesNothing(t *testing.T) {
 	servers, nodes := startServers(t, 3)
 	holder := begin(t, nodes, "x", "", long)
 	for s, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
-		c := command(nodes, "run", "x", "--", "touch", "/nonexistent/it-ran")
-		var stderr bytes.Buffer
-		c.Stderr = &stderr
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "it waits", func() bool { return servers[0].admin.ZCard(t.Context(), wire.QueueKey("x")).Val() > 0 })
-		_ = c.Process.Signal(s)
-		_ = c.Wait()
-		if got := c.ProcessState.ExitCode(); got != status || !strings.Contains(stderr.String(), "interrupted") {
-			t.Errorf("%v: exit status %d, want %d: %s", s, got, status, stderr.String())
-		}
-		for _, s := range servers {
-			eventually(t, "the queue is empty", func() bool { return s.admin.ZCard(t.Context(), wire.QueueKey("x")).Val() == 0 })
-		}
+		r := beginWaiter(t, servers, nodes, "x")
+		r.endBy(s, status)
+		has(t, r.stderr.String(), "interrupted")
+		eventually(t, "the queue is empty", func() bool { return slices.Max(queues(servers, "x")) == 0 })
 	}
-	_ = holder.Process.Signal(syscall.SIGTERM)
-	holder.end(143)
+	holder.endBy(syscall.SIGTERM, 143)
 }
 
 func TestRunShowsNoPasswordInProcessListings(t *testing.T) {
 	t.Parallel()
 	servers, nodes := startServers(t, 3)
-	h := newHeart(t, "")
-	c := exec.Command(tool, "run", "x", "--nodes", nodes, "--", testBinary)
-	c.Env = append(os.Environ(), h.env()...)
-	c.Stderr = os.Stderr // has the reason if the command does not run
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
+	r := begin(t, "", "x", "", long, "--nodes", nodes)
+	of := func(pid int, file string) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+		locktest.OK(t, err, "process %d", pid)
+		return string(text)
 	}
-	t.Cleanup(func() { _ = c.Process.Kill() })
-	eventually(t, "the command runs", h.beating)
-	for _, pid := range append(descendants(c.Process.Pid), c.Process.Pid) {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil || bytes.Contains(line, []byte(password)) {
-			t.Errorf("process %d shows %q, %v", pid, line, err)
-		}
+	for _, pid := range append(descendants(r.Process.Pid), r.Process.Pid) {
+		noSecret(t, of(pid, "cmdline"))
 	}
-	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Process.Pid))
-	if !bytes.Contains(line, []byte(servers[0].addr)) {
-		t.Errorf("it hides more than the password: %q", line)
+	has(t, of(r.Process.Pid, "cmdline"), servers[0].addr) // no more than the password is hidden
+	// A kill by the name of the tool, or pkill -f, must not hit the watchdog.
+	locktest.Equal(t, of(r.dog, "comm"), "lease-watchdog\n", "the name of the watchdog")
+	if line := of(r.dog, "cmdline"); strings.Contains(line, "quorumlock") {
+		t.Errorf("the watchdog's command line is %q", line)
 	}
-	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", childrenOf(c.Process.Pid)[0]))
-	if string(name) != "lease-watchdog\n" {
-		t.Errorf("the watchdog is called %q: a kill by the name of the tool would hit it, too", name)
-	}
-	if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", childrenOf(c.Process.Pid)[0])); bytes.Contains(line, []byte("quorumlock")) {
-		t.Errorf("the watchdog's command line is %q: pkill -f with the name of the tool would hit it, too", line)
-	}
-	_ = c.Process.Signal(syscall.SIGTERM)
-	_ = c.Wait()
+	r.endBy(syscall.SIGTERM, 143)
 }
 
 // command is the real program with nodes in its environment.
@@ -506,24 +481,13 @@ func TestRunSaysWhatAnUnconfirmedReleaseMeans(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			servers, nodes := startServers(t, 3)
-			dir := t.TempDir()
-			script := "touch " + dir + "/ready; until test -e " + dir + "/go; do sleep 0.01; done"
-			r := command(nodes, slices.Concat([]string{"run", "x"}, c.flags, []string{"--", "sh", "-c", script})...)
-			var stderr bytes.Buffer
-			r.Stderr = &stderr
-			if err := r.Start(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the command runs", func() bool { _, err := os.Stat(dir + "/ready"); return err == nil })
+			r := beginScript(t, nodes, "x", "touch ready; until test -e go; do sleep 0.01; done", c.flags...)
 			for _, s := range servers[1:] {
 				s.freeze(t)
 			}
-			if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
-				t.Error(err)
-			}
-			if err := r.Wait(); err != nil || !strings.Contains(stderr.String(), c.want) {
-				t.Errorf("%v: it says %q, want %q", err, stderr.String(), c.want)
-			}
+			locktest.OK(t, os.WriteFile(r.Dir+"/go", nil, 0o600), "go")
+			r.end(0)
+			has(t, r.stderr.String(), c.want)
 		})
 	}
 }
@@ -534,26 +498,10 @@ func TestRunEndsAStoppedCommandWhenItPassesASignalOn(t *testing.T) {
 	_, nodes := startServers(t, 1)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		t.Run(s.String(), func(t *testing.T) {
-			c := command(nodes, "run", "x", "--", "sh", "-c", "ulimit -c 0; kill -TTIN $$")
-			var stderr bytes.Buffer
-			c.Stderr = &stderr
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the command is stopped", func() bool { return slices.ContainsFunc(descendants(c.Process.Pid), isStopped) })
-			_ = c.Process.Signal(s)
-			ended := make(chan error, 1)
-			go func() { ended <- c.Wait() }()
-			select {
-			case <-ended:
-			case <-time.After(patience):
-				_ = c.Process.Kill()
-				<-ended
-				t.Fatal("the signal has no effect")
-			}
-			if got, want := c.ProcessState.ExitCode(), exitSignal+int(s); got != want {
-				t.Errorf("exit status %d, want %d: %s", got, want, stderr.String())
-			}
+			r := newRun(t, nodes, "x", "--", "sh", "-c", "ulimit -c 0; kill -TTIN $$")
+			r.ready = func() bool { return slices.ContainsFunc(descendants(r.Process.Pid), isStopped) }
+			r.start()
+			r.endBy(s, exitSignal+int(s))
 		})
 	}
 }
@@ -566,9 +514,7 @@ func isStopped(pid int) bool {
 // An order is sent if the pipe has room, and dropped without waiting otherwise.
 func TestOrdersAreLostOnlyInAFullPipe(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "pipe")
 	defer r.Close() //nolint:errcheck // it was only read
 	h := &holder{orders: w}
 	const tries = 1 << 16 // more than the pipe can hold

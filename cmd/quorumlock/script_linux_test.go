@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // The scripts drive every command through the real program, against nodes of their own.
@@ -87,11 +85,9 @@ func held(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-// waiting waits until the queue has a waiter.
+// waiting waits until each of the servers has a waiter in the queue.
 func waiting(ts *testscript.TestScript, _ bool, args []string) {
-	for _, s := range serversOf(ts) {
-		ts.Check(patiently(func() bool { return s.admin.ZCard(context.Background(), wire.QueueKey(args[0])).Val() > 0 }))
-	}
+	ts.Check(patiently(func() bool { return !slices.Contains(queues(serversOf(ts), args[0]), 0) }))
 }
 
 // noKeysAt checks that no server, or none with the given numbers, has a key.

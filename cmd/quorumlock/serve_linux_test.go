@@ -18,6 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
@@ -70,14 +71,8 @@ func (s *serving) stop() error {
 func serveNodes(t *testing.T, nodes string, args ...string) *serving {
 	t.Helper()
 	s, err := startServing("", append(os.Environ(), "QUORUMLOCK_NODES="+nodes), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	locktest.Must(t, err, "start")
+	t.Cleanup(func() { locktest.OK(t, s.stop(), "stop") })
 	return s
 }
 
@@ -177,9 +172,7 @@ func serveMany(t *testing.T, nodes string) {
 func peak(t *testing.T, pid int) (kb int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "the status of %d", pid)
 	m := regexp.MustCompile(`VmHWM:\s*(\d+) kB`).FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("no peak in %s", text)

@@ -15,38 +15,22 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// embeddedCluster is a cluster inside the process.
-func embeddedCluster(t *testing.T, n int) ([]*embedded.Server, *cluster) {
+// bubble runs a test with a cluster of three servers inside the process, in virtual time.
+func bubble(t *testing.T, f func(t *testing.T, servers []*embedded.Server, c *cluster)) {
 	t.Helper()
-	servers, nodes, err := embedded.Nodes(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := redlock.New(nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-		for _, s := range servers {
-			s.Close()
-		}
-		time.Sleep(2 * time.Second) // go-redis redials a dead node for up to a second
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 3)
+		f(t, servers, &cluster{locktest.Of(t, nodes), nodes, 2, ""})
 	})
-	return servers, &cluster{client, nodes, n/2 + 1, ""}
 }
 
 // holdAt makes a lock that is held.
@@ -79,16 +63,12 @@ func get(t *testing.T, h http.Handler, path string) (status int, body string) {
 // A survey waits for a frozen node once to search it, and once to inspect the locks, for any number
 // of locks.
 func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		servers, c := embeddedCluster(t, 3)
+	bubble(t, func(t *testing.T, servers []*embedded.Server, c *cluster) {
 		const locks = 4 * burst
 		for i := range locks {
 			holdAt(servers, fmt.Sprintf("lock-%d", i), "a:1")
 		}
-		if _, err := c.Ready(t.Context()); err != nil { // all are connected
-			t.Fatal(err)
-		}
+		locktest.Must(t, locktest.Err(c.Ready(t.Context())), "all are connected")
 		servers[0].Stall()
 		began := time.Now()
 		s := newSurvey(c, "", 0)
@@ -104,42 +84,26 @@ func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
 
 // A lock with waiters is found among any number of locks.
 func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		servers, c := embeddedCluster(t, 3)
+	bubble(t, func(t *testing.T, servers []*embedded.Server, c *cluster) {
 		for i := range 40 {
 			holdAt(servers, fmt.Sprintf("lock-%d", i), "a:1")
 		}
-		held, err := c.Mutex("zz").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, leave := context.WithCancel(t.Context())
-		left := make(chan struct{})
-		go func() {
-			defer close(left)
-			_, _ = c.Mutex("zz").Lock(ctx)
-		}()
-		synctest.Wait()
+		held := locktest.Lock(t, c.Mutex("zz"))
+		next := locktest.Waiter(t, c.Mutex("zz"))
 		w := newSpotter(c, "", 10)
 		w.brief = true
 		locks, more, _, err := w.lookAtLocks(t.Context())
 		if err != nil || !more || len(locks) < 10 || len(locks) > 11 || locks[0].Name != "zz" || locks[0].Waiting != 1 {
 			t.Errorf("%d locks, more: %v, %v; the first is %+v", len(locks), more, err, locks[0])
 		}
-		leave()
-		<-left
-		if err := held.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Unlock(t, held)
+		locktest.Unlock(t, locktest.Served(t, next, held))
 	})
 }
 
 // The page shows any name or owner as text.
 func TestThePageShowsHostileNamesAsText(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		servers, c := embeddedCluster(t, 3)
+	bubble(t, func(t *testing.T, servers []*embedded.Server, c *cluster) {
 		names := []string{"</title><script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "javascript:alert(1)", "a\x1b[2Jb", "\u202egnp.exe", "bad\xffutf8", "{{.Error}}", "--><!--", "'`${1}"}
 		for _, n := range names {
 			holdAt(servers, n, "<script>alert(2)</script>\x1b\u202e:1")
@@ -152,22 +116,21 @@ func TestThePageShowsHostileNamesAsText(t *testing.T) {
 			if status != 200 {
 				t.Errorf("%s: status %d: %s", path, status, body)
 			}
-			for _, bad := range []string{"\x1b", "\u202e", "\xff"} {
-				if strings.Contains(body, bad) && path != "/metrics" {
-					t.Errorf("%s has %q", path, bad)
-				}
+			if path == "/metrics" { // Prometheus reads any bytes
+				continue
 			}
-			if !strings.HasPrefix(path, "/api") && path != "/metrics" {
-				for _, bad := range []string{"<script>", "<img", "onerror=alert(1)>", `href="javascript`, "{{"} {
-					if strings.Contains(strings.ReplaceAll(body, `{{.Error}}`, ""), bad) {
-						t.Errorf("%s has %q in\n%s", path, bad, body)
-					}
+			bad := []string{"\x1b", "\u202e", "\xff"}
+			if !strings.HasPrefix(path, "/api") {
+				bad = append(bad, "<script>", "<img", "onerror=alert(1)>", `href="javascript`, "{{")
+				body = strings.ReplaceAll(body, "{{.Error}}", "") // the name of a lock
+			}
+			for _, b := range bad {
+				if strings.Contains(body, b) {
+					t.Errorf("%s has %q in\n%s", path, b, body)
 				}
 			}
 		}
-		if n := len(links(t, site)); n != len(names) {
-			t.Errorf("%d locks are on the page, want %d", n, len(names))
-		}
+		locktest.Equal(t, len(links(t, site)), len(names), "locks on the page")
 	})
 }
 
@@ -182,9 +145,7 @@ func links(t *testing.T, site http.Handler) (paths []string) {
 
 // An unknown value is not 0.
 func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		servers, c := embeddedCluster(t, 3)
+	bubble(t, func(t *testing.T, servers []*embedded.Server, c *cluster) {
 		holdAt(servers, "x", "a:1")
 		o := newTestObserver(c, "x")
 		site := newSite(o)
@@ -215,8 +176,7 @@ func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
 		o.lookOnce(t.Context())
 		about("without a quorum", "quorumlock_nodes_to_spare -1\n", "no quorumlock_locks{", "no quorumlock_lock_held", "no quorumlock_oldest_wait", "quorumlock_survey_errors_total 1\n", "quorumlock_survey_timestamp_seconds ",
 			`quorumlock_finding{kind="no quorum",node="",severity="failure"} 1`)
-		servers[0].Restart(true)
-		servers[1].Restart(true)
+		locktest.Restart(servers[:2]...)
 		time.Sleep(2 * time.Second)
 		o.lookOnce(t.Context())
 		about("and again", "quorumlock_nodes_to_spare 1\n", `quorumlock_locks{kind="mutex"} 1`)
@@ -232,75 +192,61 @@ func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
 
 // The metrics are those of the documentation, and follow the conventions of Prometheus.
 func TestMetricsAreDocumented(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		servers, c := embeddedCluster(t, 3)
+	bubble(t, func(t *testing.T, servers []*embedded.Server, c *cluster) {
 		holdAt(servers, "x", "a:1")
 		servers[2].Configure("appendfsync", "everysec")
 		o := newTestObserver(c, "x")
 		o.lookOnce(t.Context())
-		_, body := get(t, newSite(o), "/metrics")
-		problems, err := promlint.New(strings.NewReader(body)).Lint()
+		families, err := newRegistry(o).Gather()
+		locktest.Must(t, err, "gather the metrics")
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		locktest.OK(t, err, "lint")
 		for _, p := range problems {
 			if strings.HasPrefix(p.Metric, "quorumlock_") {
 				t.Errorf("%s: %s", p.Metric, p.Text)
 			}
 		}
-		if err != nil {
-			t.Error(err)
-		}
 		doc, err := os.ReadFile("../../docs/tool.md")
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err, "the documentation")
 		documented := make(map[string]string)
 		for _, m := range regexp.MustCompile("(?m)^\\| `(quorumlock_[a-z_]+)` \\| (gauge|counter) \\|([^|]*)\\|").FindAllStringSubmatch(string(doc), -1) {
-			documented[m[1]] = m[2] + " " + strings.Trim(m[3], " ")
+			labels := regexp.MustCompile("[a-z]+").FindAllString(m[3], -1)
+			slices.Sort(labels)
+			documented[m[1]] = fmt.Sprint(m[2], labels)
 		}
-		served := make(map[string]string)
-		labels := make(map[string]string)
-		for _, m := range regexp.MustCompile(`(?m)^(quorumlock_[a-z_]+)(?:\{(.*)\})? `).FindAllStringSubmatch(body, -1) {
-			var names []string
-			for _, l := range regexp.MustCompile(`([a-z]+)="`).FindAllStringSubmatch(m[2], -1) {
-				names = append(names, "`"+l[1]+"`")
+		served := 0
+		for _, f := range families {
+			name := f.GetName()
+			if !strings.HasPrefix(name, "quorumlock_") {
+				continue
 			}
-			slices.Sort(names)
-			labels[m[1]] = strings.Join(names, ", ")
-		}
-		for _, m := range regexp.MustCompile(`(?m)^# TYPE (quorumlock_[a-z_]+) (\w+)`).FindAllStringSubmatch(body, -1) {
-			served[m[1]] = m[2] + " " + labels[m[1]]
-		}
-		for name, s := range served {
-			want := strings.SplitN(documented[name], " ", 2)
-			if len(want) == 2 {
-				names := strings.Split(want[1], ", ")
-				slices.Sort(names)
-				want[1] = strings.Join(names, ", ")
+			var labels []string
+			for _, l := range f.GetMetric()[0].GetLabel() {
+				labels = append(labels, l.GetName())
 			}
-			if strings.TrimSpace(s) != strings.TrimSpace(strings.Join(want, " ")) {
-				t.Errorf("%s is %q, and documented as %q", name, s, documented[name])
-			}
+			locktest.Equal(t, fmt.Sprint(strings.ToLower(f.GetType().String()), labels), documented[name], "%s, as documented", name)
 			delete(documented, name)
+			served++
 		}
 		for name := range documented {
 			t.Errorf("%s is documented and not served", name)
 		}
-		if len(served) != len(described) {
-			t.Errorf("%d metrics are served of %d", len(served), len(described))
-		}
+		locktest.Equal(t, served, len(described), "metrics that are served")
 	})
+}
+
+// heldBy returns a lock as a survey finds it.
+func heldBy(name, owner string) *topLock {
+	return &topLock{lockView: lockView{Name: name, Held: true, Holder: &partyView{Owner: owner, Label: owner}}}
 }
 
 func TestTheTimelineKeepsWhoHeldWhat(t *testing.T) {
 	h := newHistory(10 * time.Minute)
 	at := func(s int) time.Time { return h.began.Add(time.Duration(s) * time.Second) }
-	mutex := func(name, owner string) *topLock {
-		return &topLock{lockView: lockView{Name: name, Held: true, Holder: &partyView{Owner: owner, Label: owner}}}
-	}
-	h.noteLocks([]*topLock{mutex("x", "a"), mutex("y", "b")}, true, at(0))
-	h.noteLocks([]*topLock{mutex("x", "a")}, true, at(2))
+	h.noteLocks([]*topLock{heldBy("x", "a"), heldBy("y", "b")}, true, at(0))
+	h.noteLocks([]*topLock{heldBy("x", "a")}, true, at(2))
 	h.noteLocks(nil, false, at(4)) // the holders are unknown
-	h.noteLocks([]*topLock{mutex("x", "c")}, true, at(6))
+	h.noteLocks([]*topLock{heldBy("x", "c")}, true, at(6))
 	rows, left := h.rows([]string{"x"}, "", 10)
 	if len(rows) != 2 || left != 0 || rows[0].name != "x" || rows[1].name != "y" {
 		t.Fatalf("%+v, %d left", rows, left)
@@ -315,7 +261,7 @@ func TestTheTimelineKeepsWhoHeldWhat(t *testing.T) {
 	if w := h.window(at(90)); w != 2*time.Minute {
 		t.Errorf("a window of %v", w)
 	}
-	h.noteLocks([]*topLock{mutex("x", "c")}, true, at(700)) // y and a are too old to keep
+	h.noteLocks([]*topLock{heldBy("x", "c")}, true, at(700)) // y and a are too old to keep
 	if rows, _ := h.rows(nil, "", 10); len(rows) != 1 || len(rows[0].spans) != 1 {
 		t.Errorf("it keeps %+v", rows)
 	}
@@ -326,7 +272,7 @@ func TestTheTimelineIsBounded(t *testing.T) {
 	for look := range 60 {
 		var locks []*topLock
 		for i := range 1000 {
-			locks = append(locks, &topLock{lockView: lockView{Name: fmt.Sprintf("lock-%d-%d", look, i), Held: true, Holder: &partyView{Owner: "a:1"}}})
+			locks = append(locks, heldBy(fmt.Sprintf("lock-%d-%d", look, i), "a:1"))
 		}
 		h.noteLocks(locks, true, h.began.Add(time.Duration(look)*time.Second))
 	}
@@ -356,9 +302,7 @@ func TestTheTimelineForgetsWhileNothingIsKnown(t *testing.T) {
 
 // Thousands of short holds are a page that a browser loads every two seconds.
 func TestAPageWithManyHoldsIsSmall(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		_, c := embeddedCluster(t, 3)
+	bubble(t, func(t *testing.T, _ []*embedded.Server, c *cluster) {
 		o := newTestObserver(c)
 		o.past.began = o.past.began.Add(-o.past.keep)
 		now := o.past.began
@@ -366,7 +310,7 @@ func TestAPageWithManyHoldsIsSmall(t *testing.T) {
 			now = now.Add(600 * time.Millisecond)
 			var locks []*topLock
 			for i := range maxRows {
-				locks = append(locks, &topLock{lockView: lockView{Name: fmt.Sprintf("lock-%d", i), Held: true, Holder: &partyView{Owner: fmt.Sprintf("client-%d-%d:1", i, look)}}})
+				locks = append(locks, heldBy(fmt.Sprintf("lock-%d", i), fmt.Sprintf("client-%d-%d:1", i, look)))
 			}
 			o.past.noteNodes([]topNode{{Node: "a", OK: look%2 == 0}}, now)
 			o.past.noteLocks(locks, look%3 > 0, now)
@@ -472,8 +416,7 @@ func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
 }
 
 func TestPasswordsCannotBeGuessedFast(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "u", "correct horse", false)
 		expect := func(when, address, password string, want int) {
 			t.Helper()
@@ -504,27 +447,10 @@ func TestPasswordsCannotBeGuessedFast(t *testing.T) {
 
 // A server with many connections needs long to list them.
 func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		servers, c := embeddedCluster(t, 3)
-		_, err := c.Ready(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var nodes []*node.Node
-		for _, s := range servers[:2] {
-			n, err := s.Node()
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes = append(nodes, n)
-		}
-		other, err := redlock.New(nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := other.Ready(t.Context()); err != nil {
-			t.Fatal(err)
+	bubble(t, func(t *testing.T, servers []*embedded.Server, c *cluster) {
+		other, _ := locktest.Another(t, servers[:2])
+		for _, c := range []*redlock.Client{c.Client, other} {
+			locktest.Must(t, locktest.Err(c.Ready(t.Context())), "Ready")
 		}
 		o := newTestObserver(c)
 		finds := func() bool {
@@ -540,18 +466,12 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 				t.Errorf("check %d asked for clients: %v", i, asked)
 			}
 		}
-		for _, srv := range servers {
-			srv.Kill()
-		}
+		locktest.Kill(servers...)
 		if !finds() {
 			t.Error("a check that no node answers has forgotten the other list")
 		}
-		if err := other.Close(); err != nil {
-			t.Error(err)
-		}
-		for _, srv := range servers[1:] {
-			srv.Restart(true)
-		}
+		locktest.OK(t, other.Close(), "Close")
+		locktest.Restart(servers[1:]...)
 		for range clientsEvery - 1 {
 			if !finds() {
 				t.Error("a check that does not ask for clients has forgotten the other list")
@@ -572,9 +492,7 @@ func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
 	locktest.Certificate(t, dir, "stranger", nil, nil)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	config, err := (&access{HTTPSCert: file("server.pem"), HTTPSKey: file("server.key"), HTTPSClients: file("ca.pem")}).tls()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "the files of the server")
 	s := httptest.NewUnstartedServer(newGate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }), "", "", false))
 	s.TLS, s.Config.ErrorLog = config, log.New(io.Discard, "", 0)
 	s.StartTLS()
@@ -585,9 +503,7 @@ func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
 		own := &tls.Config{RootCAs: roots}
 		if who != "" {
 			pair, err := tls.LoadX509KeyPair(file(who+".pem"), file(who+".key"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, err, "the certificate of %s", who)
 			own.Certificates = []tls.Certificate{pair}
 		}
 		r, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: own, DisableKeepAlives: true}}).Get(s.URL)

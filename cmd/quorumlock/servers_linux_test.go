@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 // patience bounds every wait for something that is bound to happen.
@@ -42,9 +44,8 @@ func startServers(t testing.TB, n int, args ...string) ([]*nodeProcess, string) 
 	for i := range servers {
 		s := &nodeProcess{dir: t.TempDir()}
 		var err error
-		if s.cmd, s.addr, err = start(s.dir); err != nil {
-			t.Fatal(err)
-		}
+		s.cmd, s.addr, err = start(s.dir)
+		locktest.Must(t, err, "start")
 		s.admin = redis.NewClient(&redis.Options{Addr: s.addr, Password: password, ReadTimeout: patience, DialerRetries: 1})
 		t.Cleanup(func() {
 			_ = s.admin.Close()
@@ -59,12 +60,19 @@ func startServers(t testing.TB, n int, args ...string) ([]*nodeProcess, string) 
 	return servers, strings.Join(urls, ",")
 }
 
+// grant makes a lock that is held.
+func grant(t testing.TB, servers []*nodeProcess, name, owner string) {
+	t.Helper()
+	for _, s := range servers {
+		locktest.Must(t, s.admin.HSet(t.Context(), name, owner, 1, "mode", "mutex").Err(), "HSET")
+		locktest.Must(t, s.admin.PExpire(t.Context(), name, time.Hour).Err(), "PEXPIRE")
+	}
+}
+
 // freeze stops the node, which then writes nothing until its thaw.
 func (s *nodeProcess) freeze(t testing.TB) {
 	t.Helper()
-	if err := stop(s.cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, stop(s.cmd.Process.Pid), "stop")
 }
 
 func (s *nodeProcess) thaw() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
@@ -104,9 +112,7 @@ func (s *nodeProcess) expiry(t testing.TB, key string) time.Time {
 			err = errors.Join(err, e)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "the end of %q", key)
 	if last == 0 {
 		return time.Time{}
 	}
@@ -116,9 +122,7 @@ func (s *nodeProcess) expiry(t testing.TB, key string) time.Time {
 // eventually waits for something that is bound to happen.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	if err := patiently(done); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
+	locktest.Must(t, patiently(done), "%s", what)
 }
 
 // patiently returns nil once done is true.

@@ -6,9 +6,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
@@ -64,23 +66,10 @@ func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
 	servers, nodes := startServers(t, 3)
 	h := begin(t, nodes, "a-lock", "", time.Minute, "--label", "holder-1")
-	waiter := command(nodes, "run", "a-lock", "--label", "waiter-1", "--", "true")
-	if err := waiter.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = waiter.Process.Signal(os.Interrupt)
-		_ = waiter.Wait()
-	})
-	evil := "evil\x1b[2J\x1b]0;owned\x07"
-	for _, s := range servers {
-		s.admin.HSet(t.Context(), evil, "evil\x1b[31m:1", 1, "mode", "mutex")
-		s.admin.PExpire(t.Context(), evil, time.Minute)
-		for i := range 30 {
-			name := fmt.Sprintf("many-%02d", i)
-			s.admin.HSet(t.Context(), name, fmt.Sprintf("client-%d:1", i), 1, "mode", "mutex")
-			s.admin.PExpire(t.Context(), name, time.Minute)
-		}
+	waiter := beginWaiter(t, servers, nodes, "a-lock", "--label", "waiter-1")
+	grant(t, servers, "evil\x1b[2J\x1b]0;owned\x07", "evil\x1b[31m:1")
+	for i := range 30 {
+		grant(t, servers, fmt.Sprintf("many-%02d", i), fmt.Sprintf("client-%d:1", i))
 	}
 	term := newTerminal(t, nodes, "sh")
 	term.keys("stty -a | grep -o -e '-icanon'; echo before", "Enter")
@@ -91,17 +80,11 @@ func TestTopOnATerminal(t *testing.T) {
 	if len(lines) > 24 {
 		t.Errorf("%d lines", len(lines))
 	}
-	for _, want := range []string{"3 of 3 nodes ready, quorum 2, 1 more may fail", servers[0].addr + "                 ready", "LOCK", "a-lock", "holder-1", "32 locks", "many-0"} {
-		if !strings.Contains(screen, want) {
-			t.Errorf("nothing of %q on the screen:\n%s", want, screen)
-		}
-	}
+	has(t, screen, "3 of 3 nodes ready, quorum 2, 1 more may fail", servers[0].addr+"                 ready", "LOCK", "a-lock", "holder-1", "32 locks", "many-0")
 	if !strings.HasPrefix(lines[5], "a-lock ") {
 		t.Errorf("the lock with the longest queue is not the first:\n%s", screen)
 	}
-	if strings.Contains(screen, password) {
-		t.Errorf("a password:\n%s", screen)
-	}
+	noSecret(t, screen)
 	if title := term.do("display-message", "-p", "#{pane_title}"); strings.Contains(title, "owned") {
 		t.Errorf("the name of a lock has set the title of the terminal: %q", title)
 	}
@@ -146,8 +129,8 @@ func TestTopOnATerminal(t *testing.T) {
 	if strings.Contains(screen, "1\nafter") || !strings.Contains(screen, "before") {
 		t.Errorf("the terminal is not what it was before:\n%s", screen)
 	}
-	_ = h.Process.Signal(os.Interrupt)
-	h.end(130)
+	h.endBy(syscall.SIGINT, 130)
+	waiter.end(0)
 }
 
 // At a terminal the command is in the foreground: it can read, Ctrl-C is its, and Ctrl-Z does not
@@ -187,9 +170,7 @@ func TestRunAtATerminalThatIsClosed(t *testing.T) {
 			// The machine may be busy: the script starts no process while it waits, and the lease is long.
 			err := os.WriteFile(script, []byte("cd "+dir+"; mkfifo wait; exec 9<>wait; n=0; trap 'n=$((n+1))' HUP; touch ready\n"+
 				"until [ $n -gt 0 ]; do read -t 0.02 -u 9; done; for i in {1..50}; do read -t 0.02 -u 9; done; echo $n >new; mv new count"), 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, err, "the script")
 			run := tool + " run '" + leader + "' --ttl 300s -- bash " + script
 			var term *terminal
 			if shell == "" {
@@ -198,9 +179,9 @@ func TestRunAtATerminalThatIsClosed(t *testing.T) {
 			} else {
 				term = newTerminal(t, nodes, shell+run+"; true")
 			}
-			eventually(t, "the command runs", func() bool { _, err := os.Stat(ready); return err == nil })
+			eventually(t, "the command runs", func() bool { return exists(ready) })
 			term.do("kill-server")
-			eventually(t, "the command ends", func() bool { _, err := os.Stat(count); return err == nil })
+			eventually(t, "the command ends", func() bool { return exists(count) })
 			if n, err := os.ReadFile(count); err != nil || string(n) != "1\n" {
 				t.Errorf("the command got SIGHUP %q times, %v", n, err)
 			}
