@@ -4,7 +4,6 @@
 package nodefiles
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -21,7 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
 	"github.com/quorumlock/quorumlock/internal/locktest/require"
 	"github.com/quorumlock/quorumlock/node"
@@ -35,6 +34,13 @@ func need(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		require.Skip(t, "QUORUMLOCK_REQUIRE_DATABASES", program+" is not installed")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -84,9 +90,7 @@ func objects(t *testing.T) map[string]object {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all[o.Kind] = o
 	}
 }
@@ -94,9 +98,7 @@ func objects(t *testing.T) map[string]object {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(files + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
@@ -132,9 +134,7 @@ func TestStatefulSetHasIndependentNodes(t *testing.T) {
 // The user locker has the rights of docs/security.md, and those of checks.
 func TestTheUserOfLocksIsThatOfTheDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	least := regexp.MustCompile(`(?m)^resetchannels ~.* \+ping$`).FindString(string(page))
 	users := objects(t)["Secret"].StringData["users.acl"]
 	if want := "user locker on >change-me " + least + " +config|get +client|list +scan\n"; !strings.Contains(users, want) {
@@ -179,67 +179,45 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			addr := serve(t, conf, acl)
 			n, err := node.Dial("redis://locker:change-me@" + addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := redlock.New([]*node.Node{n})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close() //nolint:errcheck // the test ends
+			must(t, err)
+			c := locktest.Of(t, []*node.Node{n})
 			health, err := c.Diagnose(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, err, "Diagnose")
 			for _, f := range health.Findings {
 				if f.Kind != redlock.OneNode { // a fleet has more of them
 					t.Errorf("%v", f)
 				}
 			}
-			err = quorumlock.Do(t.Context(), c.Mutex("x"), func(context.Context) error { return nil })
-			if err != nil {
-				t.Error(err)
-			}
+			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
 			admin := redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "change-me"})
 			defer admin.Close() //nolint:errcheck // the test ends
 			denied, err := admin.ACLLog(t.Context(), 10).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, d := range denied {
 				if d.Username == "locker" {
 					t.Errorf("denied: %s of %s", d.Reason, d.Object)
 				}
 			}
-			ping := exec.Command("sh", "-c", "redis-cli -h 127.0.0.1 -p "+addr[strings.LastIndex(addr, ":")+1:]+" --user probe --pass x --no-auth-warning ping | grep -q PONG")
-			if out, err := ping.CombinedOutput(); err != nil {
-				t.Errorf("the probe: %v %s", err, out)
-			}
 		})
 	}
 }
 
-// serve starts a Redis server with a configuration, but at a port and in a directory of its own.
+// serve starts a Redis server with a configuration, but at a port and in a directory of its own. It
+// returns when the user of the probe may ping.
 func serve(t *testing.T, conf, acl string) (addr string) {
 	t.Helper()
 	dir := t.TempDir()
 	// A dir takes effect while the server still reads the file.
 	conf = regexp.MustCompile(`(?m)^( *dir|aclfile) .*$`).ReplaceAllString(conf, "")
 	for name, text := range map[string]string{"redis.conf": conf, "users.acl": acl} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	addr, err := freeport.Addr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command("redis-server", filepath.Join(dir, "redis.conf"), "--port", port, "--bind", "127.0.0.1", "--dir", dir,
 		"--aclfile", filepath.Join(dir, "users.acl"), "--logfile", filepath.Join(dir, "log"))
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
@@ -260,14 +238,10 @@ func TestSystemdAcceptsTheUnits(t *testing.T) {
 	for _, unit := range []string{"nodes/quorumlock-node.service", "jobs/quorumlock-job.service", "jobs/quorumlock-job.timer"} {
 		file := filepath.Join(t.TempDir(), filepath.Base(unit))
 		text := strings.NewReplacer("/usr/local/bin/quorumlock", "/bin/true").Replace(read(t, "../"+unit))
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 		if unit == "jobs/quorumlock-job.timer" { // which names its service
 			service := strings.Replace(file, ".timer", ".service", 1)
-			if err := os.WriteFile(service, []byte("[Service]\nExecStart=/bin/true\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(service, []byte("[Service]\nExecStart=/bin/true\n"), 0o600))
 		}
 		out, err := exec.Command("systemd-analyze", "verify", "--man=no", file).CombinedOutput()
 		if err != nil || strings.Contains(string(out), filepath.Base(unit)+":") {

@@ -15,14 +15,10 @@ import (
 func install(t *testing.T, paths ...string) {
 	t.Helper()
 	some, err := exec.LookPath("true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bin := t.TempDir()
 	for _, path := range paths {
-		if err := os.Symlink(some, filepath.Join(bin, filepath.Base(path))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(some, filepath.Join(bin, filepath.Base(path))))
 	}
 	t.Setenv("PATH", bin)
 }
@@ -86,9 +82,7 @@ func TestWhatIsBuiltIsUsedAgainUntilTheProgramsChange(t *testing.T) {
 	choose := func(says string) string {
 		t.Helper()
 		image, err := d.chooser(t, "", &said).Choose(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if last := said[len(said)-1]; !strings.Contains(last, says+" "+image+" from ") {
 			t.Errorf("said %q, want %s %s", last, says, image)
 		}
@@ -99,19 +93,11 @@ func TestWhatIsBuiltIsUsedAgainUntilTheProgramsChange(t *testing.T) {
 		t.Errorf("%s, and then %s", first, again)
 	}
 	server, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other, err := os.ReadFile(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(server); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(server, append(other, "another version"...), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Remove(server))
+	must(t, os.WriteFile(server, append(other, "another version"...), 0o700))
 	if upgraded := choose("built"); upgraded == first {
 		t.Errorf("still %s after redis-server was replaced", first)
 	}
@@ -121,13 +107,9 @@ func TestAnImageHasTheProgramsAndWhatTheyAreLinkedWith(t *testing.T) {
 	install(t, programs...)
 	d := newDaemon()
 	image, err := d.chooser(t, "", new([]string)).Choose(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	libraries, err := linkedWith(filepath.Join(os.Getenv("PATH"), "sh"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := strings.Fields(d.imported[image])
 	for _, want := range slices.Concat(programs, libraries, []string{"/etc/passwd", "/data/", "/tmp/"}) {
 		if !slices.Contains(files, strings.TrimPrefix(want, "/")) {
@@ -140,9 +122,7 @@ func TestAnErrorSaysWhyNoImageIsBuilt(t *testing.T) {
 	script := func(t *testing.T) {
 		install(t, programs[1:]...)
 		err := os.WriteFile(filepath.Join(os.Getenv("PATH"), "redis-server"), []byte("#!/bin/sh\n"), 0o700)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T)

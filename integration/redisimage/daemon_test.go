@@ -14,6 +14,13 @@ import (
 	"github.com/moby/moby/client"
 )
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // daemon is a fake Docker daemon: it has some images, can pull others, and keeps imported ones.
 type daemon struct {
 	present  map[string]bool
@@ -38,9 +45,7 @@ func (d *daemon) chooser(t *testing.T, named string, said *[]string) Chooser {
 	t.Helper()
 	t.Setenv("DOCKER_CONFIG", t.TempDir()) // no login
 	docker, err := client.New(client.WithHTTPClient(&http.Client{Transport: d}), client.WithAPIVersion("1.44"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return Chooser{Docker: docker, Named: named, Public: "public:1", Say: func(line string) { *said = append(*said, line) }}
 }
 
