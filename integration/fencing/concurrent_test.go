@@ -78,7 +78,7 @@ func (w *writers) run() {
 			rng := rand.New(rand.NewPCG(uint64(writer), 2))
 			for range 15 {
 				mine := uint64(token.Add(1))
-				err := w.d.insist(func() error { return w.mark(mine) })
+				err := w.d.insist(func() error { return w.fence.mark(w.t.Context(), w.d.db, w.with, w.account, mine) })
 				for n := 0; n < 4 && err == nil; n++ {
 					time.Sleep(time.Duration(rng.IntN(2000)) * time.Microsecond)
 					if err = w.d.insist(func() error { return w.write(mine) }); err == nil {
@@ -99,16 +99,6 @@ func (w *writers) run() {
 	w.read()
 }
 
-func (w *writers) mark(token uint64) error {
-	switch w.with {
-	case byTable:
-		return w.fence.table.Mark(w.t.Context(), w.d.db, w.account, token)
-	case byRow:
-		return w.fence.rows.Mark(w.t.Context(), w.d.db, w.account, token)
-	}
-	return nil
-}
-
 // write reads the balance after the check, and writes one more. That is right only after all
 // earlier writes.
 func (w *writers) write(token uint64) error {
@@ -124,14 +114,7 @@ func (w *writers) write(token uint64) error {
 }
 
 func (w *writers) add(ctx context.Context, tx *sql.Tx, token uint64) error {
-	var err error
-	switch w.with {
-	case byTable:
-		err = w.fence.table.Check(ctx, tx, w.account, token)
-	case byRow:
-		err = w.fence.rows.Check(ctx, tx, w.account, token)
-	}
-	if err != nil {
+	if err := w.fence.check(ctx, tx, w.with, w.account, token); err != nil {
 		return err
 	}
 	var balance int64
@@ -141,30 +124,24 @@ func (w *writers) add(ctx context.Context, tx *sql.Tx, token uint64) error {
 	if _, err := tx.ExecContext(ctx, w.d.bind("INSERT INTO journal (account, token) VALUES (?, ?)"), w.account, int64(token)); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, w.d.bind("UPDATE accounts SET balance = ? WHERE id = ?"), balance+1, w.account)
+	_, err := tx.ExecContext(ctx, w.d.bind("UPDATE accounts SET balance = ? WHERE id = ?"), balance+1, w.account)
 	return err
 }
 
 // read compares the journal's order with that of the tokens.
 func (w *writers) read() {
 	rows, err := w.d.db.QueryContext(w.t.Context(), w.d.bind("SELECT token FROM journal WHERE account = ? ORDER BY id"), w.account)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	defer rows.Close() //nolint:errcheck // all is read
 	var highest int64
 	for rows.Next() {
 		var token int64
-		if err := rows.Scan(&token); err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, rows.Scan(&token))
 		w.journal++
 		if token < highest {
 			w.disorder++
 		}
 		highest = max(highest, token)
 	}
-	if err := rows.Err(); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, rows.Err())
 }

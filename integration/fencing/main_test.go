@@ -184,6 +184,13 @@ func startRedis(string) (*dbserver.Server, []*database, error) {
 	return s, nil, s.Await(func() error { return c.Ping(context.Background()).Err() })
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // each runs a test on each database.
 func each(t *testing.T, test func(t *testing.T, d *database)) {
 	for _, d := range databases {
@@ -198,6 +205,34 @@ func each(t *testing.T, test func(t *testing.T, d *database)) {
 type fences struct {
 	table *fence.SQL
 	rows  *fence.Rows
+}
+
+// The ways to fence a write.
+const (
+	unfenced = iota
+	byTable
+	byRow
+	bySet
+)
+
+func (f fences) mark(ctx context.Context, db fence.DB, with int, id string, token uint64) error {
+	switch with {
+	case byTable:
+		return f.table.Mark(ctx, db, id, token)
+	case byRow, bySet:
+		return f.rows.Mark(ctx, db, id, token)
+	}
+	return nil
+}
+
+func (f fences) check(ctx context.Context, tx *sql.Tx, with int, id string, token uint64) error {
+	switch with {
+	case byTable:
+		return f.table.Check(ctx, tx, id, token)
+	case byRow:
+		return f.rows.Check(ctx, tx, id, token)
+	}
+	return nil
 }
 
 var migrated sync.Map // of each database, a function that makes its tables once
@@ -227,25 +262,20 @@ func (d *database) migrate(t *testing.T) fences {
 		return fences{table, rows}, nil
 	}))
 	f, err := once.(func() (fences, error))()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
 // open makes an account with the balance 0.
 func (d *database) open(t *testing.T, account string) {
 	t.Helper()
-	if _, err := d.db.ExecContext(t.Context(), d.bind("INSERT INTO accounts (id, balance) VALUES (?, 0)"), account); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.db.ExecContext(t.Context(), d.bind("INSERT INTO accounts (id, balance) VALUES (?, 0)"), account)
+	must(t, err)
 }
 
 func (d *database) balance(t *testing.T, account string) (n int64) {
 	t.Helper()
-	if err := d.db.QueryRowContext(t.Context(), d.bind("SELECT balance FROM accounts WHERE id = ?"), account).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.db.QueryRowContext(t.Context(), d.bind("SELECT balance FROM accounts WHERE id = ?"), account).Scan(&n))
 	return n
 }
 

@@ -105,22 +105,8 @@ type account struct {
 	with  int // which of the ways to fence
 }
 
-const (
-	unfenced = iota
-	byTable
-	byRow
-	bySet
-)
-
 func (a *account) mark(token uint64) error {
-	ctx := a.t.Context()
-	switch a.with {
-	case byTable:
-		return a.fence.table.Mark(ctx, a.d.db, a.id, token)
-	case byRow, bySet:
-		return a.fence.rows.Mark(ctx, a.d.db, a.id, token)
-	}
-	return nil
+	return a.fence.mark(a.t.Context(), a.d.db, a.with, a.id, token)
 }
 
 func (a *account) begin(token uint64) (func() error, error) {
@@ -167,17 +153,10 @@ func (a *account) begin(token uint64) (func() error, error) {
 }
 
 func (a *account) write(ctx context.Context, tx *sql.Tx, token uint64) error {
-	var err error
-	switch a.with {
-	case byTable:
-		err = a.fence.table.Check(ctx, tx, a.id, token)
-	case byRow:
-		err = a.fence.rows.Check(ctx, tx, a.id, token)
-	}
-	if err != nil {
+	if err := a.fence.check(ctx, tx, a.with, a.id, token); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, a.d.bind("UPDATE accounts SET balance = ? WHERE id = ?"), int64(token), a.id)
+	_, err := tx.ExecContext(ctx, a.d.bind("UPDATE accounts SET balance = ? WHERE id = ?"), int64(token), a.id)
 	return err
 }
 
@@ -251,9 +230,7 @@ func newRedis(t *testing.T) (*redis.Client, *fence.Redis) {
 	client := redis.NewClient(&redis.Options{Addr: redisAddr})
 	t.Cleanup(func() { _ = client.Close() })
 	f, err := fence.NewRedis(client, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client, f
 }
 
