@@ -117,104 +117,73 @@ func servedAfter(t *testing.T, free time.Time) {
 	}
 }
 
-// The holder dies, and so do all waiters but one. Entries that were far back last long: the waiters
-// before them have given up meanwhile.
-func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
+// The holder dies, and so do waiters. Others give up just before the lock is free. The first living
+// waiter is served soon: behind dead ones with entries that last long, since they were once far
+// back; at any moment between two of its own rare refreshes; and before one that comes later.
+func TestALockThatExpiresIsPassedOnToTheFirstLivingWaiter(t *testing.T) {
 	type queue struct {
 		name string
 		// front waiters give up; of the dead, before are queued before the living one, and behind
 		// after it.
 		front, before, behind int
+		dies                  time.Duration // when the holder dies, after all have come
+		later                 bool          // one more comes when the lock is almost free
 	}
-	few := []queue{{"five dead", 0, 5, 0}, {"five dead around the living, once far back", far, 3, 2}}
+	const soon = 5 * time.Second
+	few := []queue{
+		{"five dead", 0, 5, 0, soon, false},
+		{"five dead around the living, once far back", far, 3, 2, soon, false},
+		{"five dead, once far back, and a later one", far, 5, 0, soon, true},
+		{"20 gave up", 20, 0, 0, 3 * time.Second, false},
+		{"all gave up before one far back", far, 0, 0, soon, false},
+	}
 	for _, tt := range locktest.Thorough(append(few, []queue{
-		{"200 dead around the living", 0, 100, 100},
-		{"one dead, once far back", far, 1, 0},
-		{"30 dead, once far back", far, 30, 0},
-		{"200 dead around the living, once far back", far, 100, 100},
+		{"200 dead around the living", 0, 100, 100, soon, false},
+		{"one dead, once far back", far, 1, 0, soon, false},
+		{"30 dead, once far back", far, 30, 0, soon, false},
+		{"200 dead around the living, once far back", far, 100, 100, soon, false},
+		{"nobody dead, and a later one", far, 0, 0, soon, true},
+		{"30 dead, once far back, and a later one", far, 30, 0, soon, true},
+		{"all gave up before one far back, later", far, 0, 0, 6 * time.Second, false},
+		{"all gave up before one very far back", 2 * far, 0, 0, soon, false},
+		{"all gave up before one very far back, later", 2 * far, 0, 0, 6 * time.Second, false},
 	}...), few) {
 		locktest.Run(t, tt.name, func(t *testing.T) {
 			servers, _ := locktest.Nodes(t, 3)
 			holder, die := mortal(t, servers)
 			living, _ := locktest.Another(t, servers)
+			later, _ := locktest.Another(t, servers)
 			locktest.Lock(t, holder.Mutex("x"))
 			locktest.Warm(t, living)
+			locktest.Warm(t, later)
 			front, dying := crowdAt(t, servers), crowdAt(t, servers)
 			front.come(t, tt.front, "x")
 			dying.come(t, tt.before, "x")
-			got := locktest.Waiter(t, living.Mutex("x"))
+			first := locktest.Waiter(t, living.Mutex("x"))
 			dying.come(t, tt.behind, "x")
-			time.Sleep(5 * time.Second)
+			time.Sleep(tt.dies)
 			free := almostFree(t, servers, die)
 			dying.die()
 			front.giveUp()
-			lease := <-got
-			servedAfter(t, free)
-			locktest.MustUnlock(t, lease)
-		})
-	}
-}
-
-// A waiter that seldom refreshes is not dead: it is called when the lock expires, before later
-// ones.
-func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t *testing.T) {
-	for _, dead := range locktest.Thorough([]int{0, 5, 30}, []int{5}) {
-		locktest.Run(t, fmt.Sprintf("behind %d dead", dead), func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 3)
-			holder, die := mortal(t, servers)
-			head, _ := locktest.Another(t, servers)
-			later, _ := locktest.Another(t, servers)
-			locktest.Lock(t, holder.Mutex("x"))
-			locktest.Warm(t, head)
-			locktest.Warm(t, later)
-			front, dying := crowdAt(t, servers), crowdAt(t, servers)
-			front.come(t, far, "x")
-			dying.come(t, dead, "x")
-			first := locktest.Waiter(t, head.Mutex("x"))
-			time.Sleep(5 * time.Second)
-			free := almostFree(t, servers, die)
-			dying.die()
-			front.giveUp()
-			second := locktest.Waiter(t, later.Mutex("x"))
+			var second <-chan *quorumlock.Lease
+			if tt.later {
+				second = locktest.Waiter(t, later.Mutex("x"))
+			}
 			select {
 			case lease := <-first:
 				servedAfter(t, free)
 				locktest.MustUnlock(t, lease)
-				locktest.MustUnlock(t, <-second)
 			case lease := <-second:
 				t.Error("the one who came later was served first")
 				locktest.MustUnlock(t, lease)
-				locktest.MustUnlock(t, <-first)
+				second = first
 			}
-		})
-	}
-}
-
-// All waiters but the last give up during a hold, so the last is now the first. It hears of that,
-// or is called when the lock expires, at any moment between two of its rare refreshes.
-func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
-	type queue struct {
-		front int
-		after time.Duration
-	}
-	few := []queue{{20, 3 * time.Second}, {far, 5 * time.Second}}
-	for _, tt := range locktest.Thorough(append(few, queue{far, 6 * time.Second}, queue{2 * far, 5 * time.Second}, queue{2 * far, 6 * time.Second}), few) {
-		locktest.Run(t, fmt.Sprintf("%d in front, the holder dies after %v", tt.front, tt.after), func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 3)
-			holder, die := mortal(t, servers)
-			last, _ := locktest.Another(t, servers)
-			locktest.Lock(t, holder.Mutex("x"))
-			locktest.Warm(t, last)
-			crowd := crowdAt(t, servers)
-			crowd.come(t, tt.front, "x")
-			got := locktest.Waiter(t, last.Mutex("x"))
-			time.Sleep(tt.after)
-			free := almostFree(t, servers, die)
-			crowd.giveUp()
-			lease := <-got
-			servedAfter(t, free)
-			locktest.MustUnlock(t, lease)
-			locktest.NoLocks(t, servers)
+			if tt.later {
+				locktest.MustUnlock(t, <-second)
+			}
+			if tt.before+tt.behind == 0 {
+				locktest.NoLocks(t, servers)
+			}
 		})
 	}
 }
@@ -222,8 +191,7 @@ func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
 // Waiters that died while the lock was held for long do not keep the living far back, where entries
 // are seldom refreshed.
 func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 1)
+	locktest.Clean(t, 1, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		_, nodes := locktest.Paths(t, servers)
 		n := nodes[0]
 		const ttl = 31 * time.Second
@@ -231,16 +199,13 @@ func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 		died := time.Now()
 		for i := range 90 {
 			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
-			if r := locktest.Send(t.Context(), n, wire.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
-				t.Fatal(r.Err)
-			}
+			locktest.Must(t, locktest.Send(t.Context(), n, wire.AcquireInTurn("x", "dead:0", ttl, 1, p))[0].Err, "AcquireInTurn")
 		}
 		lease := locktest.MustLock(t, c.Mutex("x"))
 		if late := time.Since(died) - ttl; late > 100*time.Millisecond {
 			t.Errorf("served %v after the holder's TTL", late)
 		}
 		locktest.MustUnlock(t, lease)
-		locktest.NoLocks(t, servers)
 	})
 }
 
@@ -253,9 +218,7 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		const before = 800
 		for i := range before {
 			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
-			if r := locktest.Send(t.Context(), n, wire.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
-				t.Fatal(r.Err)
-			}
+			locktest.Must(t, locktest.Send(t.Context(), n, wire.AcquireInTurn("x", "far:0", time.Second, 1, p))[0].Err, "AcquireInTurn")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := locktest.Go(func() error { return locktest.Err(c.Mutex("x").Lock(ctx)) })

@@ -16,7 +16,6 @@ import (
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
-// The queue costs no subscription to callers that need not wait.
 func TestUncontendedLockSubscribesToNothing(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		cs, servers := locktest.Fleet(t, 2, 3)
@@ -178,9 +177,7 @@ func TestAClientWhoseClockIsMinutesOffHasItsShareOfTheTurns(t *testing.T) {
 			locktest.Each(servers, func(s *embedded.Server) { s.Delay(200 * time.Microsecond) })
 			client := func(ahead time.Duration) *redlock.Client {
 				c, paths := locktest.Skewed(t, servers, ahead)
-				for _, p := range paths {
-					p.Delay(200 * time.Microsecond)
-				}
+				locktest.Each(paths, func(p *embedded.Server) { p.Delay(200 * time.Microsecond) })
 				return c
 			}
 			const callers, lasts = 2, 5 * time.Second

@@ -90,15 +90,10 @@ func TestWaitersBehindADeadFirstDoNotCallEachOther(t *testing.T) {
 }
 
 // acquires returns how many acquires the servers run within a time.
-func acquires(servers []*embedded.Server, within time.Duration) (n int) {
-	for _, s := range servers {
-		n -= s.Ran("acquire", "slot_acquire")
-	}
+func acquires(servers []*embedded.Server, within time.Duration) int {
+	before := locktest.Ran(servers, "acquire", "slot_acquire")
 	time.Sleep(within)
-	for _, s := range servers {
-		n += s.Ran("acquire", "slot_acquire")
-	}
-	return n
+	return locktest.Ran(servers, "acquire", "slot_acquire") - before
 }
 
 // wait has clients wait for a lock until the end of the test. An acquisition fails the test.
