@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,13 +39,8 @@ func ownNodes(t *testing.T, servers []*embedded.Server) []*node.Node {
 func TestAttemptsDoNotPileUpAtASlowNode(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
-		var down atomic.Int32
-		observer := locktest.Observer(func(e quorumlock.Event) {
-			if e.Kind == quorumlock.NodeDown {
-				down.Add(1)
-			}
-		})
-		lock := locktest.Of(t, ownNodes(t, servers), quorumlock.WithObserver(observer)).Mutex("x")
+		var events locktest.Events
+		lock := locktest.Of(t, ownNodes(t, servers), quorumlock.WithObserver(&events)).Mutex("x")
 		for i, trip := range []time.Duration{time.Millisecond, time.Millisecond, 30 * time.Millisecond} {
 			servers[i].Delay(trip / 2)
 		}
@@ -59,9 +53,7 @@ func TestAttemptsDoNotPileUpAtASlowNode(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		if n := down.Load(); n > 0 {
-			t.Errorf("nodes were down %d times", n)
-		}
+		locktest.Equal(t, events.Of(quorumlock.NodeDown), 0, "times that nodes were down")
 	})
 }
 
@@ -82,9 +74,7 @@ func TestAttemptsOfDifferentLocalQueuesDoNotWaitForEachOther(t *testing.T) {
 			c := locktest.Of(t, nodes, quorumlock.WithObserver(observer), quorumlock.WithNodeTimeout(2*time.Second))
 			locks = append(locks, c.Mutex("x"), locktest.Multi(t, c.Mutex("x"), c.Mutex(fmt.Sprint(i))))
 		}
-		for _, s := range servers {
-			s.Delay(trip / 2)
-		}
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(trip / 2) })
 		var callers sync.WaitGroup
 		for _, l := range locks {
 			callers.Go(func() { locktest.MustUnlock(t, locktest.MustLock(t, l)) })

@@ -110,35 +110,44 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 	}
 }
 
-// Close drops pending releases, as it ends everything.
+// Close drops pending releases, also while a Shutdown waits for them: both return, and all ends.
 func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 	for _, tt := range blips {
-		locktest.Run(t, tt.name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 3)
-			c, _ := locktest.Roomy(t, servers)
-			locktest.Warm(t, c)
-			var leases []*quorumlock.Lease
-			for i := range 50 {
-				leases = append(leases, locktest.MustLock(t, c.Mutex(fmt.Sprint(i))))
-			}
-			synctest.Wait()
-			tt.begin(servers[0])
-			for _, l := range leases {
-				locktest.MustUnlock(t, l)
-			}
-			begin := time.Now()
-			locktest.OK(t, c.Close(), "Close")
-			locktest.Took(t, begin, 0, time.Second, "Close")
-			synctest.Wait() // for goroutines that are about to end
-			if left := locktest.AllGoroutines(); len(left) > 0 {
-				t.Errorf("Close returned, and goroutines are left:\n%s", strings.Join(left, "\n\n"))
-			}
-			time.Sleep(blip)
-			before := servers[0].Ran()
-			time.Sleep(quorumlock.DefaultTTL)
-			locktest.Equal(t, servers[0].Ran()-before, 0, "scripts were sent after Close")
-			locktest.NoLocks(t, servers)
-		})
+		for _, shutdown := range []bool{false, true} {
+			locktest.Run(t, fmt.Sprintf("%s, during a Shutdown %v", tt.name, shutdown), func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 3)
+				c, paths := locktest.Roomy(t, servers)
+				locktest.Warm(t, c)
+				var leases []*quorumlock.Lease
+				for i := range 50 {
+					leases = append(leases, locktest.Lock(t, c.Mutex(fmt.Sprint(i))))
+				}
+				tt.begin(paths[0])
+				for _, l := range leases {
+					locktest.MustUnlock(t, l)
+				}
+				var over <-chan error
+				if shutdown {
+					over = locktest.Go(func() error { return c.Shutdown(t.Context()) })
+					time.Sleep(70 * time.Millisecond)
+				}
+				begin := time.Now()
+				locktest.OK(t, c.Close(), "Close")
+				locktest.Took(t, begin, 0, time.Second, "Close")
+				if shutdown {
+					locktest.OK(t, <-over, "Shutdown")
+				}
+				synctest.Wait() // for goroutines that are about to end
+				if left := locktest.AllGoroutines(); len(left) > 0 {
+					t.Errorf("Close returned, and goroutines are left:\n%s", strings.Join(left, "\n\n"))
+				}
+				time.Sleep(blip)
+				before := locktest.Ran(servers)
+				time.Sleep(quorumlock.DefaultTTL)
+				locktest.Equal(t, locktest.Ran(servers)-before, 0, "scripts were sent after Close")
+				locktest.NoLocks(t, servers)
+			})
+		}
 	}
 }
 
@@ -162,33 +171,6 @@ func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			locktest.Equal(t, servers[0].Ran("release")-before-20, 0, "repetitions of a refused release")
-		})
-	}
-}
-
-// The client is closed while its Shutdown waits for a node with a pending release: both return, and
-// all ends.
-func TestCloseDuringAShutdownEndsIt(t *testing.T) {
-	for _, tt := range blips {
-		locktest.Run(t, tt.name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 3)
-			c, paths := locktest.Roomy(t, servers)
-			locktest.Warm(t, c)
-			for i := range 20 {
-				lease := locktest.MustLock(t, c.Mutex(fmt.Sprint(i)))
-				synctest.Wait()
-				tt.begin(paths[0])
-				locktest.MustUnlock(t, lease)
-			}
-			shutdown := locktest.Go(func() error { return c.Shutdown(t.Context()) })
-			time.Sleep(70 * time.Millisecond)
-			locktest.OK(t, c.Close(), "Close")
-			locktest.OK(t, <-shutdown, "Shutdown")
-			if left := locktest.AllGoroutines(); len(left) > 0 {
-				t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
-			}
-			time.Sleep(blip + quorumlock.DefaultTTL)
-			locktest.NoLocks(t, servers)
 		})
 	}
 }
