@@ -25,24 +25,14 @@ type use = func(ctx context.Context, u user, name string, n int, opts ...quoruml
 
 // uses are the first calls of a lock, by its kind. n is the number of permits or ids, if any.
 var uses = map[string]use{
-	"mutex": locks(false, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
-		return u.client.Mutex(name, opts...)
-	}),
-	"semaphore": locks(false, func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker {
-		return u.client.Semaphore(name, n, opts...)
-	}),
-	"node's mutex": locks(true, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
-		return u.node.Mutex(name, opts...)
-	}),
-	"node's semaphore": locks(true, func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker {
+	"mutex":        locks(mutex, false),
+	"semaphore":    locks(slot, false),
+	"node's mutex": locks(single, true),
+	"node's semaphore": locks(func(u user, name string, n int, opts ...quorumlock.Option) quorumlock.Locker {
 		return u.node.Semaphore(name, n, opts...)
-	}),
-	"reader": locks(true, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
-		return u.client.RWMutex(name, opts...).RLocker()
-	}),
-	"MultiLock": locks(false, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
-		return with(u.client.Mutex("other"), u.client.Mutex(name, opts...))
-	}),
+	}, true),
+	"reader":    locks(reader, true),
+	"MultiLock": locks(multi, false),
 	"latch": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
 		return u.client.Latch(name, n, opts...).Done(ctx, "a")
 	},
@@ -52,9 +42,9 @@ var uses = map[string]use{
 }
 
 // locks is a use by Lock, or by TryLock.
-func locks(try bool, of func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker) use {
+func locks(of maker, try bool) use {
 	return func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return of(u, name, n, opts) }, try)(ctx, u, name)
+		return acquire(ctx, of(u, name, n, opts...), try)
 	}
 }
 

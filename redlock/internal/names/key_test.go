@@ -33,20 +33,24 @@ func newUser(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option
 
 type call = func(ctx context.Context, u user, key string) error
 
-// acquires is a call that releases the lock again.
-func acquires(of func(u user, key string) quorumlock.Locker, try bool) call {
-	return func(ctx context.Context, u user, key string) error {
-		l := of(u, key)
-		lock := l.Lock
-		if try {
-			lock = l.TryLock
-		}
-		lease, err := lock(ctx)
-		if err == nil {
-			_ = lease.Unlock(ctx)
-		}
-		return err
+// maker makes a lock. n is the number of permits, if any.
+type maker = func(u user, key string, n int, opts ...quorumlock.Option) quorumlock.Locker
+
+// acquires is a call of Lock, or of TryLock, that releases the lock again.
+func acquires(of maker, try bool) call {
+	return func(ctx context.Context, u user, key string) error { return acquire(ctx, of(u, key, 2), try) }
+}
+
+func acquire(ctx context.Context, l quorumlock.Locker, try bool) error {
+	lock := l.Lock
+	if try {
+		lock = l.TryLock
 	}
+	lease, err := lock(ctx)
+	if err == nil {
+		_ = lease.Unlock(ctx)
+	}
+	return err
 }
 
 // owned is a ForceUnlockOwner that finds its owner nowhere.
@@ -76,14 +80,29 @@ type failed struct {
 func (f failed) Lock(context.Context) (*quorumlock.Lease, error)    { return nil, f.err }
 func (f failed) TryLock(context.Context) (*quorumlock.Lease, error) { return nil, f.err }
 
-func mutex(u user, key string) quorumlock.Locker { return u.client.Mutex(key) }
-func multi(u user, key string) quorumlock.Locker {
-	return with(u.client.Mutex("other"), u.client.Mutex(key))
+func mutex(u user, key string, _ int, opts ...quorumlock.Option) quorumlock.Locker {
+	return u.client.Mutex(key, opts...)
 }
-func single(u user, key string) quorumlock.Locker { return u.node.Mutex(key) }
-func reader(u user, key string) quorumlock.Locker { return u.client.RWMutex(key).RLocker() }
-func writer(u user, key string) quorumlock.Locker { return u.client.RWMutex(key) }
-func slot(u user, key string) quorumlock.Locker   { return u.client.Semaphore(key, 2) }
+
+func multi(u user, key string, _ int, opts ...quorumlock.Option) quorumlock.Locker {
+	return with(u.client.Mutex("other"), u.client.Mutex(key, opts...))
+}
+
+func single(u user, key string, _ int, opts ...quorumlock.Option) quorumlock.Locker {
+	return u.node.Mutex(key, opts...)
+}
+
+func reader(u user, key string, _ int, opts ...quorumlock.Option) quorumlock.Locker {
+	return u.client.RWMutex(key, opts...).RLocker()
+}
+
+func writer(u user, key string, _ int, opts ...quorumlock.Option) quorumlock.Locker {
+	return u.client.RWMutex(key, opts...)
+}
+
+func slot(u user, key string, n int, opts ...quorumlock.Option) quorumlock.Locker {
+	return u.client.Semaphore(key, n, opts...)
+}
 
 // calls are all calls that may find a key of another kind, by the kind that they need. A read-write
 // lock is a mutex for its writers.
@@ -157,11 +176,15 @@ var contents = []struct {
 	{"a hash of a user", "", foreign(func(s *embedded.Server) { s.Redis.HSet("x", "user:42", "bob") }), ""},
 	{"a hash of votes", "", foreign(func(s *embedded.Server) { s.Redis.HSet("x", "user:1", "3", "user:2", "4") }), ""},
 	{"a hash of a vote and a field", "", foreign(func(s *embedded.Server) { s.Redis.HSet("x", "user:1", "1", "name", "bob") }), ""},
-	{"a held mutex", "mutex", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, mutex(u, "x")) }, ""},
-	{"an idle mutex", "mutex", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Unlock(t, locktest.Lock(t, mutex(u, "x"))) }, "Count"},
-	{"a reader", "mutex", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, reader(u, "x")) }, ""},
-	{"a held semaphore", "semaphore", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, slot(u, "x")) }, ""},
-	{"an idle semaphore", "semaphore", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Unlock(t, locktest.Lock(t, slot(u, "x"))) }, "Count ForceUnlock ForceRelease"},
+	{"a held mutex", "mutex", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, mutex(u, "x", 0)) }, ""},
+	{"an idle mutex", "mutex", func(t *testing.T, u user, _ []*embedded.Server) {
+		locktest.Unlock(t, locktest.Lock(t, mutex(u, "x", 0)))
+	}, "Count"},
+	{"a reader", "mutex", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, reader(u, "x", 0)) }, ""},
+	{"a held semaphore", "semaphore", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, slot(u, "x", 2)) }, ""},
+	{"an idle semaphore", "semaphore", func(t *testing.T, u user, _ []*embedded.Server) {
+		locktest.Unlock(t, locktest.Lock(t, slot(u, "x", 2)))
+	}, "Count ForceUnlock ForceRelease"},
 	{"a latch", "latch", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Done(t, u.client.Latch("x", 2), "a") }, ""},
 }
 
