@@ -243,9 +243,7 @@ func TestWithWaitBoundsALatch(t *testing.T) {
 		}
 		locktest.Kill(servers...)
 		locktest.Is(t, l.Done(t.Context(), "c"), context.DeadlineExceeded, "Done")
-		if took := time.Since(began); took != 2*time.Minute {
-			t.Errorf("they took %v, want a minute each", took)
-		}
+		locktest.Took(t, began, 2*time.Minute, 2*time.Minute, "a minute each")
 	})
 }
 
@@ -267,9 +265,9 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 					locktest.Kill(paths...)
 				}
 				got := locktest.Awaits(t, c.Latch("x", 2))
-				ends := make(chan error, 1)
+				var ends <-chan error
 				if at != "waiting" {
-					go func() { ends <- c.Latch("x", 2).Done(t.Context(), "a") }()
+					ends = locktest.Go(func() error { return c.Latch("x", 2).Done(t.Context(), "a") })
 					time.Sleep(10 * time.Millisecond)
 				}
 				began := time.Now()
@@ -280,8 +278,7 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 					locktest.Is(t, <-ends, quorumlock.ErrClosed, "Done")
 				}
 				l := c.Latch("x", 2)
-				_, counted := l.Count(t.Context())
-				for call, err := range map[string]error{"Done": l.Done(t.Context(), "a"), "Wait": l.Wait(t.Context()), "Count": counted} {
+				for call, err := range map[string]error{"Done": l.Done(t.Context(), "a"), "Wait": l.Wait(t.Context()), "Count": locktest.Err(l.Count(t.Context()))} {
 					locktest.Is(t, err, quorumlock.ErrClosed, "%s after %s", call, how)
 				}
 				if left := locktest.Goroutines(); len(left) > 0 {
@@ -293,7 +290,6 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 	}
 }
 
-// A Wait whose ctx ends leaves no subscription and no goroutine.
 func TestACancelledWaitLeavesNothingButTheLatch(t *testing.T) {
 	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -359,10 +355,9 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 				locktest.Is(t, l.Done(t.Context(), "c"), quorumlock.ErrLatchForgotten, "Done")
 				if len(ids) == 2 {
 					locktest.Open(t, waited) // it has been open
-				} else if err := waited.Wait(t.Context()); !errors.Is(err, quorumlock.ErrLatchForgotten) {
-					t.Errorf("Wait: %v, want ErrLatchForgotten", err)
-				} else if _, err := waited.Count(t.Context()); !errors.Is(err, quorumlock.ErrLatchForgotten) {
-					t.Errorf("Count: %v, want ErrLatchForgotten", err)
+				} else {
+					locktest.Is(t, waited.Wait(t.Context()), quorumlock.ErrLatchForgotten, "Wait")
+					locktest.Is(t, locktest.Err(waited.Count(t.Context())), quorumlock.ErrLatchForgotten, "Count")
 				}
 				locktest.NoLocks(t, servers) // and nothing was added
 				locktest.Done(t, c.Latch("x", 2), "c")
@@ -433,8 +428,6 @@ func TestACountOfALatchThatWasMadeAgainIsForgotten(t *testing.T) {
 		synctest.Wait()
 		locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
 		locktest.Closed(t, c.Latch("x", 9))
-		if n, err := l.Count(t.Context()); !errors.Is(err, quorumlock.ErrLatchForgotten) {
-			t.Errorf("Count: %d, %v, want ErrLatchForgotten", n, err)
-		}
+		locktest.Is(t, locktest.Err(l.Count(t.Context())), quorumlock.ErrLatchForgotten, "Count")
 	})
 }

@@ -19,8 +19,7 @@ import (
 
 // One reader, or one slot, is freed. The others keep theirs.
 func TestForceUnlockOwnerFreesOneOfSeveral(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		rw, pool := c.RWMutex("x"), c.Semaphore("pool", 3)
 		for _, kind := range []struct {
 			lock quorumlock.Locker
@@ -33,7 +32,6 @@ func TestForceUnlockOwnerFreesOneOfSeveral(t *testing.T) {
 			_ = a.Unlock(t.Context())
 			locktest.Unlock(t, b)
 		}
-		locktest.NoLocks(t, servers)
 	})
 }
 
@@ -198,7 +196,6 @@ func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 	}
 }
 
-// A reader's lease is renewed, and lost at its own deadline, independently of other readers.
 func TestEachReaderHasADeadlineOfItsOwn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -244,9 +241,7 @@ func TestAWriterThatDiedFarBackInTheQueueKeepsReadersOutForSecondsOnly(t *testin
 		late := locktest.Lock(t, c.RWMutex("x").RLocker())
 		locktest.Took(t, began, 0, 5*time.Second, "a reader beside readers waited for a dead writer")
 		cancel()
-		for _, l := range append(leases, late) {
-			locktest.Unlock(t, l)
-		}
+		locktest.UnlockAll(t, append(leases, late)...)
 	})
 }
 
@@ -461,12 +456,8 @@ func TestUpgradeOfANamedOwnerThatWaits(t *testing.T) {
 		m := c.RWMutex("a", quorumlock.WithOwner("me:1"))
 		other := locktest.Lock(t, d.RWMutex("a"))
 		reader := locktest.Call(t, t.Context(), m.RLock)
-		got := make(chan error, 1)
 		ctx := locktest.Within(t, time.Minute)
-		go func() {
-			_, err := m.Lock(ctx)
-			got <- err
-		}()
+		got := locktest.Go(func() error { return locktest.Err(m.Lock(ctx)) })
 		time.Sleep(10 * time.Millisecond)
 		locktest.Unlock(t, other)
 		r := <-reader
