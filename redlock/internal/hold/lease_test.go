@@ -43,7 +43,6 @@ func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 	})
 }
 
-// A lease that is unlocked while another goroutine extends it is not lost.
 func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -58,7 +57,6 @@ func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	})
 }
 
-// WithWait bounds the wait and nothing else.
 func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
 	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := locktest.Another(t, servers)
@@ -66,12 +64,9 @@ func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
 		holder := locktest.Lock(t, c.Mutex("x"))
 		start := time.Now()
 		_, err := m.Lock(t.Context())
-		if took := time.Since(start); took != 3*time.Second {
-			t.Errorf("Lock took %v, want 3 s", took)
-		}
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) {
-			t.Errorf("Lock: %v, want DeadlineExceeded joined with ErrHeld", err)
-		}
+		locktest.Took(t, start, 3*time.Second, 3*time.Second, "Lock")
+		locktest.Is(t, err, context.DeadlineExceeded, "Lock")
+		locktest.Is(t, err, quorumlock.ErrHeld, "Lock")
 		time.AfterFunc(2*time.Second, func() { _ = holder.Unlock(context.WithoutCancel(t.Context())) })
 		lease := locktest.Lock(t, m)
 		if _, bounded := lease.Context().Deadline(); bounded {
@@ -127,9 +122,7 @@ func TestALeaseThatIsOverIsNotValid(t *testing.T) {
 		inner := locktest.LockIn(t, outer.Context(), c.Mutex("y"))
 		time.Sleep(time.Second)
 		locktest.Must(t, d.Mutex("x").ForceUnlock(t.Context()), "ForceUnlock")
-		if err := lost.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-			t.Fatal(err)
-		}
+		locktest.Is(t, lost.Extend(t.Context()), quorumlock.ErrLost, "Extend")
 		if until := lost.ValidUntil(); until.After(time.Now()) {
 			t.Errorf("a lost lease is valid for another %v", time.Until(until))
 		}
@@ -246,13 +239,10 @@ func TestWithoutReentryRefusesTheContextOfItsOwnLease(t *testing.T) {
 		locktest.Is(t, locktest.Err(c.Mutex("x", once).TryLock(outer.Context())), quorumlock.ErrDeadlock, "a lease without the option is entered")
 		locktest.Unlock(t, locktest.LockIn(t, outer.Context(), c.Mutex("x")))
 		locktest.Unlock(t, outer)
-		if _, err := c.Mutex("x", once, quorumlock.WithOwner(quorumlock.NewOwner())).TryLock(t.Context()); !errors.Is(err, quorumlock.ErrMisuse) {
-			t.Errorf("with an owner: %v, want ErrMisuse", err)
-		}
+		locktest.Is(t, locktest.Err(c.Mutex("x", once, quorumlock.WithOwner(quorumlock.NewOwner())).TryLock(t.Context())), quorumlock.ErrMisuse, "with an owner")
 	})
 }
 
-// When little is left of the TTL, entering again extends first.
 func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, quorumlock.WithoutRenewal())
@@ -301,14 +291,11 @@ func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
 		l := locktest.MustLock(t, c.Mutex("x"))
 		locktest.Kill(servers...)
 		time.Sleep(8 * time.Second)
-		at := time.Now()
 		ctx, cancel := context.WithTimeout(l.Context(), time.Second)
 		defer cancel()
-		if inner, err := c.Mutex("x").Lock(ctx); err != nil {
-			t.Errorf("Lock gave up after %v with %v of validity left: %v", time.Since(at), time.Until(l.ValidUntil()), err)
-		} else {
-			_ = inner.Unlock(t.Context())
-		}
+		inner, err := c.Mutex("x").Lock(ctx)
+		locktest.Must(t, err, "Lock within a lease that is valid for %v", time.Until(l.ValidUntil()))
+		_ = inner.Unlock(t.Context())
 		locktest.Restart(servers...)
 		_ = l.Unlock(t.Context()) // go-redis may take a second to find out that the nodes are back
 	})

@@ -197,7 +197,6 @@ func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
 	})
 }
 
-// Close waits for pending calls, at most for the node timeout.
 func TestCloseDuringAnAttemptWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		locktest.Warm(t, c)
