@@ -16,7 +16,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	public "github.com/quorumlock/quorumlock/locktest"
-	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
 )
@@ -29,6 +28,11 @@ func customer(lock func(name string) quorumlock.Locker) func(*http.Request) quor
 		}
 		return lock("customer:" + r.FormValue("customer"))
 	}
+}
+
+// only is one lock for all requests.
+func only(lock quorumlock.Locker) func(*http.Request) quorumlock.Locker {
+	return func(*http.Request) quorumlock.Locker { return lock }
 }
 
 func do(t *testing.T, h http.Handler, method, target string) *httptest.ResponseRecorder {
@@ -132,7 +136,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lock := public.New("x")
 			lock.Fail(test.err)
-			h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, nil)(http.HandlerFunc(
+			h := redlockhttp.Exclusive(only(lock), nil)(http.HandlerFunc(
 				func(http.ResponseWriter, *http.Request) { t.Error("the request was let in") }))
 			w := do(t, h, "POST", "/")
 			if w.Code != test.status || w.Header().Get("Retry-After") != test.retry {
@@ -157,23 +161,11 @@ func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
 	} {
 		for kind, use := range map[string]func(t *testing.T, s *embedded.Server){
 			"a string": func(t *testing.T, s *embedded.Server) {
-				if err := s.Redis.Set("x", "mine"); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Must(t, s.Redis.Set("x", "mine"), "Set")
 			},
 			"a latch": func(t *testing.T, s *embedded.Server) {
-				n, err := s.Node()
-				if err != nil {
-					t.Fatal(err)
-				}
-				c, err := redlock.New([]*node.Node{n})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close() //nolint:errcheck // it has served
-				if err := c.Latch("x", 2).Done(t.Context(), "one"); err != nil {
-					t.Fatal(err)
-				}
+				_, nodes := locktest.Paths(t, []*embedded.Server{s})
+				locktest.Done(t, locktest.Of(t, nodes).Latch("x", 2), "one")
 			},
 		} {
 			locktest.Run(t, name+", "+kind, func(t *testing.T) {
@@ -181,11 +173,9 @@ func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
 				for _, s := range servers[:test.foreign] {
 					use(t, s)
 				}
-				for _, s := range servers[test.foreign : test.foreign+test.down] {
-					s.Kill()
-				}
+				locktest.Kill(servers[test.foreign : test.foreign+test.down]...)
 				var why error
-				h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return c.Mutex("x") }, func(w http.ResponseWriter, r *http.Request, err error) {
+				h := redlockhttp.Exclusive(only(c.Mutex("x")), func(w http.ResponseWriter, r *http.Request, err error) {
 					why = err
 					redlockhttp.Refuse(w, r, err)
 				})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -200,23 +190,19 @@ func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
 
 func TestTheContextOfTheHandlerEndsWithTheLock(t *testing.T) {
 	lock := public.New("x")
-	h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, nil)(http.HandlerFunc(
+	h := redlockhttp.Exclusive(only(lock), nil)(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			lock.Lose()
 			<-r.Context().Done()
-			if cause := context.Cause(r.Context()); !errors.Is(cause, quorumlock.ErrLost) {
-				t.Errorf("the cause is %v, want ErrLost", cause)
-			}
+			locktest.Is(t, context.Cause(r.Context()), quorumlock.ErrLost, "the cause")
 			w.WriteHeader(http.StatusTeapot)
 		}))
-	if w := do(t, h, "POST", "/"); w.Code != http.StatusTeapot {
-		t.Errorf("status %d", w.Code)
-	}
+	locktest.Equal(t, do(t, h, "POST", "/").Code, http.StatusTeapot, "status")
 }
 
 func TestTheLockIsFreeWhenAHandlerPanics(t *testing.T) {
 	lock := public.New("x")
-	h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, nil)(http.HandlerFunc(
+	h := redlockhttp.Exclusive(only(lock), nil)(http.HandlerFunc(
 		func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	func() {
 		defer func() {
@@ -226,11 +212,7 @@ func TestTheLockIsFreeWhenAHandlerPanics(t *testing.T) {
 		}()
 		do(t, h, "POST", "/")
 	}()
-	lease, err := lock.TryLock(t.Context())
-	if err != nil {
-		t.Fatalf("after the panic: %v", err)
-	}
-	_ = lease.Unlock(t.Context())
+	locktest.Unlock(t, locktest.TryLock(t, lock))
 }
 
 // Requests without a lock, refuse functions, and nil arguments.
@@ -240,9 +222,7 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	of := customer(func(string) quorumlock.Locker { return lock })
 	teapot := func(w http.ResponseWriter, _ *http.Request, err error) {
-		if !errors.Is(err, quorumlock.ErrHeld) {
-			t.Errorf("refused with %v, want ErrHeld", err)
-		}
+		locktest.Is(t, err, quorumlock.ErrHeld, "the refusal")
 		w.WriteHeader(http.StatusTeapot)
 	}
 	for name, test := range map[string]struct {
@@ -255,21 +235,18 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 		"a nil handler": {redlockhttp.Exclusive(of, nil)(nil), "POST", 500},
 		"a nil func":    {redlockhttp.Exclusive(nil, nil)(ok), "POST", 500},
 		"own delay":     {redlockhttp.Exclusive(of, redlockhttp.RefuseAfter(time.Second))(ok), "POST", 409},
-		"no key":        {redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return public.New("customer:") }, nil)(ok), "POST", 500},
-		"a key":         {redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return public.New("customer:7") }, nil)(ok), "POST", 204},
-		"a nil lock":    {redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return (*public.Locker)(nil) }, nil)(ok), "POST", 500},
+		"no key":        {redlockhttp.Exclusive(only(public.New("customer:")), nil)(ok), "POST", 500},
+		"a key":         {redlockhttp.Exclusive(only(public.New("customer:7")), nil)(ok), "POST", 204},
+		"a nil lock":    {redlockhttp.Exclusive(only((*public.Locker)(nil)), nil)(ok), "POST", 500},
 	} {
-		if w := do(t, test.h, test.method, "/"); w.Code != test.status {
-			t.Errorf("%s: status %d, want %d", name, w.Code, test.status)
-		}
+		locktest.Equal(t, do(t, test.h, test.method, "/").Code, test.status, "%s: status", name)
 	}
 }
 
 // A BaseContext that descends from a lease of the lock, or a common owner, would admit every
 // request.
 func TestExclusiveRefusesToEnterAHold(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		owner := quorumlock.NewOwner()
 		for name, lock := range map[string]quorumlock.Locker{
 			"by context":                 c.Mutex("x"),
@@ -279,7 +256,7 @@ func TestExclusiveRefusesToEnterAHold(t *testing.T) {
 		} {
 			outer := locktest.Lock(t, lock)
 			var why error
-			h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, func(w http.ResponseWriter, r *http.Request, err error) {
+			h := redlockhttp.Exclusive(only(lock), func(w http.ResponseWriter, r *http.Request, err error) {
 				why = err
 				redlockhttp.Refuse(w, r, err)
 			})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the request was let in", name) }))
@@ -288,40 +265,31 @@ func TestExclusiveRefusesToEnterAHold(t *testing.T) {
 			if w.Code != http.StatusInternalServerError || !errors.Is(why, quorumlock.ErrDeadlock) {
 				t.Errorf("%s: status %d, %v, want 500 and ErrDeadlock", name, w.Code, why)
 			}
-			if n := outer.HoldCount(); n != 1 {
-				t.Errorf("%s: the hold count is %d after the refusal, want 1", name, n)
-			}
+			locktest.Equal(t, outer.HoldCount(), 1, "%s: the hold count after the refusal", name)
 			locktest.Unlock(t, outer)
 		}
-		locktest.Nothing(t, servers)
 	})
 }
 
 // A handler that streams until its context is done would delay a Shutdown of the lock's client.
 func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		began := make(chan struct{})
 		h := redlockhttp.Exclusive(customer(func(name string) quorumlock.Locker { return c.Mutex(name) }), nil)(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				close(began)
 				<-quorumlock.Stopping(r.Context())
 				time.Sleep(time.Minute)
-				if err := context.Cause(r.Context()); err != nil {
-					t.Errorf("the context of the request ended: %v", err)
-				}
+				locktest.OK(t, context.Cause(r.Context()), "the context of the request ended")
 				_, _ = io.WriteString(w, "the last of the stream")
 			}))
 		answered := make(chan *httptest.ResponseRecorder, 1)
 		go func() { answered <- do(t, h, http.MethodPost, "/?customer=7") }()
 		<-began
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
+		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
 		if w := <-answered; w.Code != http.StatusOK || w.Body.String() != "the last of the stream" {
 			t.Errorf("%d %q", w.Code, w.Body)
 		}
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -362,23 +330,17 @@ func TestATimeoutGoesAroundExclusive(t *testing.T) {
 		locktest.Run(t, name, func(t *testing.T) {
 			lock := public.New("x")
 			var calls atomic.Int64
-			h := test.wrap(redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, nil),
+			h := test.wrap(redlockhttp.Exclusive(only(lock), nil),
 				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					if calls.Add(1) == 1 {
 						time.Sleep(time.Minute) // it ignores its context
 					}
 					w.WriteHeader(http.StatusNoContent)
 				}))
-			if w := do(t, h, "POST", "/"); w.Code != http.StatusServiceUnavailable {
-				t.Errorf("the status after the timeout is %d, want 503", w.Code)
-			}
-			if w := do(t, h, "POST", "/"); w.Code != test.next {
-				t.Errorf("the next request gets %d, want %d", w.Code, test.next)
-			}
+			locktest.Equal(t, do(t, h, "POST", "/").Code, http.StatusServiceUnavailable, "the status after the timeout")
+			locktest.Equal(t, do(t, h, "POST", "/").Code, test.next, "the status of the next request")
 			time.Sleep(2 * time.Minute)
-			if w := do(t, h, "POST", "/"); w.Code != http.StatusNoContent {
-				t.Errorf("after the end of the handler, a request gets %d, want 204", w.Code)
-			}
+			locktest.Equal(t, do(t, h, "POST", "/").Code, http.StatusNoContent, "the status after the end of the handler")
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package redlockhttp_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
 )
 
@@ -33,9 +33,7 @@ func ask(t *testing.T, h http.Handler, method string) (*httptest.ResponseRecorde
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/readyz", nil))
 	var a answer
 	if w.Body.Len() > 0 && w.Header().Get("Content-Type") == "application/json" {
-		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, json.Unmarshal(w.Body.Bytes(), &a), "Unmarshal")
 	}
 	return w, a
 }
@@ -87,22 +85,17 @@ func TestProbesAtTheSameTimeShareOneLookAtTheNodes(t *testing.T) {
 		h := redlockhttp.Health(c)
 		ask(t, h, http.MethodGet) // connects
 		time.Sleep(time.Second)   // its answer is too old
-		for _, s := range servers {
-			s.Delay(100 * time.Millisecond)
-		}
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(100 * time.Millisecond) })
 		before := servers[0].Ran()
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if w, _ := ask(t, h, http.MethodGet); w.Code != 200 {
-					t.Errorf("status %d", w.Code)
-				}
+				w, _ := ask(t, h, http.MethodGet)
+				locktest.Equal(t, w.Code, 200, "status")
 			})
 		}
 		wg.Wait()
-		if ran := servers[0].Ran() - before; ran != 1 {
-			t.Errorf("50 probes at the same time asked a node %d times, want once", ran)
-		}
+		locktest.Equal(t, servers[0].Ran()-before, 1, "looks at a node for 50 probes at the same time")
 	})
 }
 
@@ -120,21 +113,15 @@ func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		if ran := servers[0].Ran() - before; ran != 5 {
-			t.Errorf("probes of a second asked a node %d times, want 5", ran)
-		}
-		for _, status := range []int{503, 200} {
-			for _, s := range servers[:2] {
-				if status == 503 {
-					s.Kill()
-				} else {
-					s.Restart(true)
-				}
-			}
+		locktest.Equal(t, servers[0].Ran()-before, 5, "looks at a node for the probes of a second")
+		for _, tt := range []struct {
+			change func(...*embedded.Server)
+			status int
+		}{{locktest.Kill, 503}, {locktest.Restart, 200}} {
+			tt.change(servers[:2]...)
 			time.Sleep(200 * time.Millisecond)
-			if w, _ := ask(t, h, http.MethodGet); w.Code != status {
-				t.Errorf("200 ms after the nodes changed: status %d, want %d", w.Code, status)
-			}
+			w, _ := ask(t, h, http.MethodGet)
+			locktest.Equal(t, w.Code, tt.status, "status 200 ms after the nodes changed")
 		}
 	})
 }
@@ -145,23 +132,16 @@ func TestHealthIs503WhenTheRequestEndsFirst(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
-		for _, s := range servers {
-			s.Stall()
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
+		locktest.Each(servers, (*embedded.Server).Stall)
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil))
+		h.ServeHTTP(w, httptest.NewRequestWithContext(locktest.Within(t, 10*time.Millisecond), http.MethodGet, "/readyz", nil))
 		var a answer
 		if err := json.Unmarshal(w.Body.Bytes(), &a); w.Code != http.StatusServiceUnavailable || err != nil || a.OK {
 			t.Errorf("status %d, %q, %v; want 503, not ok", w.Code, w.Body, err)
 		}
-		for _, s := range servers {
-			s.Resume()
-		}
+		locktest.Each(servers, (*embedded.Server).Resume)
 		time.Sleep(2 * time.Second) // a second look, once the first has ended
-		if w, _ := ask(t, h, http.MethodGet); w.Code != http.StatusOK {
-			t.Errorf("afterwards: status %d", w.Code)
-		}
+		w, _ = ask(t, h, http.MethodGet)
+		locktest.Equal(t, w.Code, http.StatusOK, "status afterwards")
 	})
 }
