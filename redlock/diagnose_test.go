@@ -69,6 +69,7 @@ func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
 	})
 }
 
+// Ready reports the node only if the node would not grant a lock now.
 func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 	found := func(kind redlock.Kind, severity redlock.Severity, problem, fix string) []redlock.Finding {
 		return []redlock.Finding{{Kind: kind, Severity: severity, Problem: problem, Fix: fix}}
@@ -86,40 +87,44 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 		return func(s *embedded.Server) { s.Configure(setting, value) }
 	}
 	guard := []quorumlock.Option{guarded}
+	quarantined := strings.TrimPrefix(quorumlock.ErrQuarantined.Error(), "quorumlock: ")
 	for name, c := range map[string]struct {
-		spoil func(s *embedded.Server)
-		opts  []quorumlock.Option
-		want  []redlock.Finding
+		spoil   func(s *embedded.Server)
+		opts    []quorumlock.Option
+		want    []redlock.Finding
+		unready string // the error of the node in Ready; "" if it would grant a lock
 	}{
-		"down":                 {(*embedded.Server).Kill, nil, found(redlock.Unreachable, redlock.Warning, "connection refused", "")},
-		"frozen":               {(*embedded.Server).Stall, nil, found(redlock.Unreachable, redlock.Warning, "deadline exceeded", "")},
-		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, found(redlock.Refuses, redlock.Warning, "NOAUTH", "user and password")},
+		"down":                 {(*embedded.Server).Kill, nil, found(redlock.Unreachable, redlock.Warning, "connection refused", ""), "connection refused"},
+		"frozen":               {(*embedded.Server).Stall, nil, found(redlock.Unreachable, redlock.Warning, "deadline exceeded", ""), "deadline exceeded"},
+		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, found(redlock.Refuses, redlock.Warning, "NOAUTH", "user and password"), "NOAUTH"},
 		"a shard of a cluster": {shard(map[string]string{"redis_mode": "cluster"}), nil,
-			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone")},
+			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone"), "MOVED 7"},
 		"a shard of a Valkey cluster": {shard(map[string]string{"redis_mode": "", "server_mode": "cluster"}), nil,
-			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone")},
-		"a shard that tells nothing": {refuse(moved), nil, found(redlock.Refuses, redlock.Warning, "MOVED 7", "stand alone")},
-		"out of memory":              {refuse(outOfMemory), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: OOM", "maxmemory")},
-		"unknown words":              {refuse("EXTRA who knows"), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: EXTRA who knows", "log")},
-		"a replica":                  {with("role", "slave"), nil, found(redlock.NotMaster, redlock.Failure, "is a replica", "")},
-		"old":                        {with("version", "4.0.14"), nil, found(redlock.TooOld, redlock.Failure, "4.0.14", "")},
+			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone"), "MOVED 7"},
+		"a shard that tells nothing": {refuse(moved), nil, found(redlock.Refuses, redlock.Warning, "MOVED 7", "stand alone"), "MOVED 7"},
+		"out of memory":              {refuse(outOfMemory), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: OOM", "maxmemory"), "OOM"},
+		"unknown words":              {refuse("EXTRA who knows"), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: EXTRA who knows", "log"), "EXTRA"},
+		"a replica":                  {with("role", "slave"), nil, found(redlock.NotMaster, redlock.Failure, "is a replica", ""), ""},
+		"a replica that refuses": {refuse("READONLY You can't write against a read only replica."), nil,
+			found(redlock.Refuses, redlock.Warning, "READONLY", "replicates no other"), "READONLY"},
+		"old": {with("version", "4.0.14"), nil, found(redlock.TooOld, redlock.Failure, "4.0.14", ""), ""},
 		"it evicts": {func(s *embedded.Server) {
 			s.Configure("maxmemory", "1000000")
 			s.Configure("maxmemory-policy", "volatile-ttl")
 		}, nil,
-			found(redlock.Evicts, redlock.Failure, "volatile-ttl", "")},
-		"it would evict, but has no limit": {with("maxmemory-policy", "allkeys-lru"), nil, nil},
-		"no append-only file":              {with("appendonly", "no"), nil, found(redlock.Forgets, redlock.Warning, "no append-only file", "")},
-		"no append-only file, guarded":     {with("appendonly", "no"), guard, nil},
-		"everysec":                         {with("appendfsync", "everysec"), nil, found(redlock.Forgets, redlock.Warning, "everysec", "")},
-		"everysec, guarded":                {with("appendfsync", "everysec"), guard, nil},
-		"in quarantine":                    {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.Quarantined, redlock.Advice, "started lately", "")},
-		"a clock ahead":                    {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.ClockApart, redlock.Warning, "1m0s ahead of", "")},
-		"a clock behind":                   {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.ClockApart, redlock.Warning, "1h0m0s behind", "")},
-		"CONFIG denied":                    {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", "")},
-		"INFO denied":                      {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", "")},
+			found(redlock.Evicts, redlock.Failure, "volatile-ttl", ""), ""},
+		"it would evict, but has no limit": {with("maxmemory-policy", "allkeys-lru"), nil, nil, ""},
+		"no append-only file":              {with("appendonly", "no"), nil, found(redlock.Forgets, redlock.Warning, "no append-only file", ""), ""},
+		"no append-only file, guarded":     {with("appendonly", "no"), guard, nil, ""},
+		"everysec":                         {with("appendfsync", "everysec"), nil, found(redlock.Forgets, redlock.Warning, "everysec", ""), ""},
+		"everysec, guarded":                {with("appendfsync", "everysec"), guard, nil, ""},
+		"in quarantine":                    {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.Quarantined, redlock.Advice, "started lately", ""), quarantined},
+		"a clock ahead":                    {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.ClockApart, redlock.Warning, "1m0s ahead of", ""), ""},
+		"a clock behind":                   {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.ClockApart, redlock.Warning, "1h0m0s behind", ""), ""},
+		"CONFIG denied":                    {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", ""), ""},
+		"INFO denied":                      {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", ""), ""},
 		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, guard, append(
-			found(redlock.Quarantined, redlock.Failure, "does not tell its uptime", ""), found(redlock.Untold, redlock.Advice, "NOPERM", "")...)},
+			found(redlock.Quarantined, redlock.Failure, "does not tell its uptime", ""), found(redlock.Untold, redlock.Advice, "NOPERM", "")...), "cannot read INFO"},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			client, servers := locktest.Client(t, 3, c.opts...)
@@ -137,6 +142,12 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 			}
 			if h.OK() != (worst == redlock.Advice) {
 				t.Errorf("OK %v with a %v", h.OK(), worst)
+			}
+			_, _ = client.Ready(t.Context()) // finds the connection of a restarted server dead
+			r, err := client.Ready(t.Context())
+			refusal, refuses := errors.AsType[*quorumlock.NodeError](r.Nodes[1].Err)
+			if err != nil || refuses != (c.unready != "") || refuses && !strings.Contains(refusal.Error(), c.unready) || refuses == (r.MayFail() == 1) {
+				t.Errorf("Ready: %+v, %v; want a quorum, and %q of the node", r, err, c.unready)
 			}
 			servers[1].Resume()
 		})
@@ -255,44 +266,6 @@ func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
-	for name, c := range map[string]struct {
-		spoil func(s *embedded.Server)
-		opts  []quorumlock.Option
-		want  string
-	}{
-		"down":                   {(*embedded.Server).Kill, nil, "connection refused"},
-		"frozen":                 {(*embedded.Server).Stall, nil, "deadline exceeded"},
-		"a password is wanted":   {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, "NOAUTH"},
-		"out of memory":          {refuse(outOfMemory), nil, "OOM"},
-		"a replica":              {refuse("READONLY You can't write against a read only replica."), nil, "READONLY"},
-		"restarted, and guarded": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guarded}, quorumlock.ErrQuarantined.Error()[len("quorumlock: "):]},
-	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			client, servers := locktest.Client(t, 3, c.opts...)
-			longUp()
-			if r, err := client.Ready(t.Context()); err != nil || r.MayFail() != 1 {
-				t.Fatalf("before: %+v, %v", r, err)
-			}
-			c.spoil(servers[1])
-			// The first call finds the connection of a restarted server dead.
-			_, _ = client.Ready(t.Context())
-			r, err := client.Ready(t.Context())
-			if err != nil || r.MayFail() != 0 {
-				t.Errorf("%+v, %v; want a quorum that has no node to spare", r, err)
-			}
-			if err := r.Nodes[1].Err; err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %q", err, c.want)
-			}
-			if _, ok := errors.AsType[*quorumlock.NodeError](r.Nodes[1].Err); !ok {
-				t.Errorf("%T is no NodeError", r.Nodes[1].Err)
-			}
-			servers[1].Refuse("")
-			servers[1].Resume()
-		})
-	}
 }
 
 const outOfMemory = "OOM command not allowed when used memory > 'maxmemory'."

@@ -6,16 +6,12 @@ import (
 	"fmt"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // Three shards of a job are done in some order, one of them twice. All waiters then continue.
 func ExampleLatch() {
-	nodes, servers := dialAll() // node.Dial, five times
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, stop := connect()
+	defer stop()
 
 	ctx := context.Background()
 	latch := client.Latch("myapp:import:2026-11-22", 3) // a name for each time

@@ -6,16 +6,12 @@ import (
 	"fmt"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // A writer changes something, and goes on as a reader. Nobody else can have written in between.
 func ExampleRWMutex() {
-	nodes, servers := dialAll() // node.Dial, five times
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, stop := connect()
+	defer stop()
 
 	ctx := context.Background()
 	rw := client.RWMutex("myapp:lock:catalogue")
@@ -40,11 +36,8 @@ func ExampleRWMutex() {
 }
 
 func ExampleRWMutex_TryRLock() {
-	nodes, servers := dialAll()
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, stop := connect()
+	defer stop()
 	ctx, prices := context.Background(), client.RWMutex("myapp:prices")
 
 	reader, err := prices.TryRLock(ctx)

@@ -9,16 +9,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // Two licences for three callers. The number of the slot is the number of the licence.
 func ExampleSemaphore() {
-	nodes, servers := dialAll() // node.Dial, five times
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, stop := connect()
+	defer stop()
 
 	ctx := context.Background()
 	licences := client.Semaphore("myapp:licences", 2)
@@ -82,11 +78,8 @@ func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (held con
 
 // Ten jobs need two of three permits each. The first at the gate gets them first.
 func ExampleSemaphore_several() {
-	nodes, servers := dialAll() // node.Dial, five times
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, stop := connect()
+	defer stop()
 
 	gate := client.Mutex("myapp:gpus:gate")
 	pool := client.Semaphore("myapp:gpus", 3, quorumlock.WithoutReentry())

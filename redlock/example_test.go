@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -21,6 +22,12 @@ func dialAll() ([]*node.Node, []*embedded.Server) {
 	servers, nodes, err := embedded.Nodes(5)
 	exitOn(err)
 	return nodes, servers
+}
+
+// connect stands in for redlock.Dial(urls): a client of five servers in the process.
+func connect() (client *redlock.Client, stop func()) {
+	client, _, stop = locktest.Connect(5)
+	return client, stop
 }
 
 // threeServers starts servers that listen on the machine, and returns their URLs.
@@ -141,11 +148,8 @@ func ExampleClient() {
 }
 
 func ExampleMutex() {
-	nodes, servers := dialAll()
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, stop := connect()
+	defer stop()
 
 	ctx := context.Background()
 	lease, err := client.Mutex("leader").Lock(ctx)
@@ -162,11 +166,8 @@ func ExampleMutex() {
 }
 
 func ExampleInspection() {
-	nodes, servers := dialAll()
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, stop := connect()
+	defer stop()
 
 	ctx := context.Background()
 	lease, err := client.Mutex("x").Lock(ctx)
@@ -180,11 +181,8 @@ func ExampleInspection() {
 }
 
 func ExampleNodeState() {
-	nodes, servers := dialAll()
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, servers, stop := locktest.Connect(5)
+	defer stop()
 	servers[3].Kill()
 
 	in, err := client.Inspect(context.Background(), "x")
@@ -206,11 +204,8 @@ func ExampleNodeState() {
 }
 
 func ExampleClient_Diagnose() {
-	nodes, servers := dialAll()
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, servers, stop := locktest.Connect(5)
+	defer stop()
 	servers[1].Configure("appendfsync", "everysec")
 	servers[4].Configure("maxmemory", "1000000")
 	servers[4].Configure("maxmemory-policy", "allkeys-lru")
@@ -228,11 +223,8 @@ func ExampleClient_Diagnose() {
 }
 
 func ExampleClient_Ready() {
-	nodes, servers := dialAll()
-	defer closeAll(servers)
-	client, err := redlock.New(nodes)
-	exitOn(err)
-	defer client.Close() //nolint:errcheck // the example ends here
+	client, servers, stop := locktest.Connect(5)
+	defer stop()
 
 	for _, s := range servers[:3] {
 		r, err := client.Ready(context.Background())

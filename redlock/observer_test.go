@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -217,13 +216,16 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 		locktest.Run(t, name, func(t *testing.T) {
 			_, servers := locktest.Client(t, 3)
 			var clients, own locktest.Events
-			var clientsLog, ownLog bytes.Buffer
+			log, ofClient := locktest.Logger()
+			silent, ofLock := locktest.Logger()
 			var opts []quorumlock.Option
 			if tt.client {
-				opts = append(opts, quorumlock.WithObserver(&clients), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&clientsLog, nil))))
+				opts = append(opts, quorumlock.WithObserver(&clients), ofClient)
+			} else {
+				log, silent = silent, log
 			}
 			c, _ := locktest.Another(t, servers, opts...)
-			m := c.Mutex("x", quorumlock.WithObserver(&own), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&ownLog, nil))))
+			m := c.Mutex("x", quorumlock.WithObserver(&own), ofLock)
 			use := func() {
 				t.Helper()
 				lease := locktest.MustLock(t, m)
@@ -245,12 +247,8 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 			if clients.OfLocks() > 0 || own.OfLocks() == 0 {
 				t.Errorf("events of the lock: %d go to the client's Observer, %d to its own", clients.OfLocks(), own.OfLocks())
 			}
-			log, silent := clientsLog.String(), ownLog.String()
-			if !tt.client {
-				log, silent = silent, log
-			}
-			if !strings.Contains(log, "node down") || !strings.Contains(log, "node up") || strings.Contains(silent, "node") {
-				t.Errorf("logged by the client:\n%s\nby the lock:\n%s", clientsLog.String(), ownLog.String())
+			if len(log.Lines("node down")) == 0 || len(log.Lines("node up")) == 0 || len(silent.Lines("node")) > 0 {
+				t.Errorf("logged: %q, and beside it: %q", log.Lines(), silent.Lines())
 			}
 		})
 	}
