@@ -64,7 +64,7 @@ func TestLeader(t *testing.T) {
 	elect(t, "is no plain holder of the lock", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		lease := locktest.Lock(t, c[0].client.Mutex("job"))
 		c[1].nobody(t)
-		locktest.Is(t, locktest.Err(c[1].Campaign(within(t, time.Second))), quorumlock.ErrHeld, "Campaign")
+		locktest.Is(t, locktest.Err(c[1].Campaign(locktest.Within(t, time.Second))), quorumlock.ErrHeld, "Campaign")
 		locktest.Unlock(t, lease)
 	})
 	elect(t, "is no holder with the value of a dead leader", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
@@ -102,7 +102,7 @@ func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
 		c, servers := start(t, 2)
 		first := c[0].leads(t)
 		locktest.Each(c[0].paths, (*embedded.Server).Stall)
-		late := async(func() error { return first.Proclaim(t.Context(), "late") }) // in progress until the end
+		late := locktest.Go(func() error { return first.Proclaim(t.Context(), "late") }) // in progress until the end
 		second := c[1].leads(t)
 		if err := <-late; err == nil {
 			t.Error("a proclaim that no node has taken has succeeded")
@@ -219,7 +219,7 @@ func TestProclaim(t *testing.T) {
 	elect(t, "changes the value to that of the last call", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		term := c[0].leads(t)
 		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
-		first := async(func() error { return term.Proclaim(t.Context(), "first") })
+		first := locktest.Go(func() error { return term.Proclaim(t.Context(), "first") })
 		time.Sleep(5 * time.Millisecond)
 		locktest.OK(t, term.Proclaim(t.Context(), "last"), "Proclaim")
 		locktest.OK(t, <-first, "the first Proclaim")
@@ -255,12 +255,11 @@ func TestProclaim(t *testing.T) {
 	})
 }
 
-// A cancelled candidate leaves nothing behind, at any stage.
 func TestACampaignThatIsCancelledLeavesNothing(t *testing.T) {
 	for _, ms := range []time.Duration{1, 15, 25, 35, 45, 200} {
 		elect(t, fmt.Sprint("after ", ms, " ms"), 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 			locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
-			term, err := c[0].Campaign(within(t, ms*time.Millisecond))
+			term, err := c[0].Campaign(locktest.Within(t, ms*time.Millisecond))
 			if err == nil {
 				<-term.Context().Done()
 				resign(t, term)

@@ -1,13 +1,11 @@
 package election_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
@@ -110,13 +108,6 @@ func (c *candidate) nobody(t *testing.T) {
 	}
 }
 
-// async calls f in the background.
-func async(f func() error) <-chan error {
-	result := make(chan error, 1)
-	go func() { result <- f() }()
-	return result
-}
-
 // says checks that an error has a text.
 func says(t *testing.T, err error, text, call string) {
 	t.Helper()
@@ -146,12 +137,4 @@ func killAtProclaim(servers ...*embedded.Server) (restart func()) {
 		locktest.Each(servers, func(s *embedded.Server) { s.Before(nil) })
 		locktest.Restart(servers...)
 	}
-}
-
-// within returns a context that is done after d.
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }

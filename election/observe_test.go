@@ -156,7 +156,7 @@ func TestObserve(t *testing.T) {
 		term := c[0].leads(t)
 		var told []string
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := async(func() error {
+		ended := locktest.Go(func() error {
 			for l := range c[1].Observe(ctx) {
 				told = append(told, l.Value)
 				time.Sleep(time.Second)
@@ -179,7 +179,7 @@ func TestObserve(t *testing.T) {
 			break
 		}
 		n := 0
-		for range c[0].Observe(within(t, time.Minute)) {
+		for range c[0].Observe(locktest.Within(t, time.Minute)) {
 			n++
 		}
 		locktest.Equal(t, n, 1, "results before the end of the context")
@@ -289,42 +289,27 @@ func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 
 // Reads and proclamations count as round trips, for metrics and for the log.
 func TestAnObserverLearnsOfTheRoundTripsOfAnElection(t *testing.T) {
-	var mu sync.Mutex
-	asked, down := 0, 0
-	counts := locktest.Observer(func(e quorumlock.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch e.Kind {
-		case quorumlock.NodeAsked:
-			asked++
-		case quorumlock.NodeDown:
-			down++
-		}
-	})
+	var events locktest.Events
 	elect(t, "five nodes", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		asked := 0
 		after := func(what string, asks, downs int) {
 			t.Helper()
 			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if asked != asks || down != downs {
-				t.Errorf("%s: %d nodes were asked and %d went down, want %d and %d", what, asked, down, asks, downs)
-			}
-			asked, down = 0, 0
+			locktest.Equal(t, events.Of(quorumlock.NodeAsked)-asked, asks, "%s: nodes were asked", what)
+			locktest.Equal(t, events.Of(quorumlock.NodeDown), downs, "%s: nodes went down so far", what)
+			asked = events.Of(quorumlock.NodeAsked)
 		}
-		_, err := c[0].Leader(t.Context())
-		locktest.Is(t, err, election.ErrNoLeader, "a read without a leader")
+		c[0].nobody(t)
 		after("a read", 5, 0)
 		c[0].paths[4].Kill()
-		_, err = c[0].Leader(t.Context())
-		locktest.Is(t, err, election.ErrNoLeader, "a read without a node")
+		c[0].nobody(t)
 		time.Sleep(time.Second)
 		after("a read without a node", 5, 1)
 		c[0].paths[4].Restart(true)
 		term := c[0].leads(t)
 		time.Sleep(time.Second)
-		asked, down = 0, 0
+		asked = events.Of(quorumlock.NodeAsked)
 		locktest.Must(t, term.Proclaim(t.Context(), "1"), "Proclaim")
-		after("a proclamation", 5, 0)
-	}, quorumlock.WithObserver(counts))
+		after("a proclamation", 5, 1)
+	}, quorumlock.WithObserver(&events))
 }

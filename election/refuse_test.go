@@ -46,9 +46,7 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 		} {
 			errs := all(t.Context(), tt.e)
 			errs["Resign"], errs["Health"] = tt.e.Resign(t.Context()), tt.e.Health(0)
-			if len(errs) != 6 {
-				t.Errorf("%s: %d calls have answered", tt.what, len(errs))
-			}
+			locktest.Equal(t, len(errs), 6, "%s: calls that have answered", tt.what)
 			for call, err := range errs {
 				says(t, err, tt.want, tt.what+": "+call)
 				if !strings.HasPrefix(fmt.Sprint(err), "quorumlock: ") {
@@ -63,9 +61,7 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 		says(t, c[0].Run(t.Context(), nil), "the function is nil: use", "Run without a function")
 		locktest.Is(t, c[0].Resign(t.Context()), election.ErrNotLeader, "Resign of nobody")
 		for _, s := range servers {
-			if n := s.Ran(); n != s.Ran("leader") {
-				t.Errorf("%d scripts ran at %s", n, s.Name)
-			}
+			locktest.Equal(t, s.Ran(), s.Ran("leader"), "scripts that ran at %s", s.Name)
 		}
 	})
 }

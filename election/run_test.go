@@ -17,7 +17,7 @@ import (
 
 // runs calls Run in the background.
 func (c *candidate) runs(ctx context.Context, lead func(ctx context.Context) error) <-chan error {
-	return async(func() error { return c.Run(ctx, lead) })
+	return locktest.Go(func() error { return c.Run(ctx, lead) })
 }
 
 // background runs Run until stop, which returns Run's result.
@@ -201,7 +201,7 @@ func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
 		stop := c[0].background(t, w.lead)
 		time.Sleep(time.Second)
 		began := time.Now()
-		locktest.Is(t, c[0].Resign(within(t, 30*time.Second)), election.ErrNotDrained, "Resign")
+		locktest.Is(t, c[0].Resign(locktest.Within(t, 30*time.Second)), election.ErrNotDrained, "Resign")
 		locktest.Took(t, began, quorumlock.DefaultTTL, quorumlock.DefaultTTL+time.Second, "Resign")
 		second := c[1].leads(t)
 		says(t, c[0].Health(9*time.Second), "still at work", "Health")
@@ -281,7 +281,7 @@ func TestRunWithWait(t *testing.T) {
 		occupy(t, wire.LeaderKey("job"), servers[:3]...)
 		c[0].paths[3].Stall()
 		began := time.Now()
-		err := c[0].Run(within(t, time.Hour), func(context.Context) error { return errors.New("it has led") })
+		err := c[0].Run(locktest.Within(t, time.Hour), func(context.Context) error { return errors.New("it has led") })
 		if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !errors.Is(err, quorumlock.ErrNotALock) || time.Since(began) > 5*time.Second {
 			t.Errorf("Run after %v: %v, want a QuorumError soon", time.Since(began), err)
 		}

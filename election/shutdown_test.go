@@ -38,7 +38,7 @@ func TestShutdownResignsAndTheLeaderDrains(t *testing.T) {
 			time.Sleep(time.Minute) // the lease is renewed
 
 			began := time.Now()
-			over := async(func() error { return c[0].client.Shutdown(within(t, 2*time.Minute)) })
+			over := locktest.Go(func() error { return c[0].client.Shutdown(locktest.Within(t, 2*time.Minute)) })
 			<-second
 			locktest.Took(t, began, tt.next, tt.next+time.Second, "the next leads")
 			locktest.OK(t, <-over, "Shutdown")
@@ -58,15 +58,15 @@ func TestShutdown(t *testing.T) {
 			locktest.OK(t, term.Resign(t.Context()), "Resign")
 		})
 		began := time.Now()
-		locktest.OK(t, c[0].client.Shutdown(within(t, 2*time.Minute)), "Shutdown")
+		locktest.OK(t, c[0].client.Shutdown(locktest.Within(t, 2*time.Minute)), "Shutdown")
 		locktest.Took(t, began, 5*time.Second, 6*time.Second, "Shutdown")
 	})
 	elect(t, "ends a campaign that has the lock, but not the value at a quorum yet", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		resign(t, c[0].leads(t))
 		restart := killAtProclaim(servers[:3]...)
-		ended := async(func() error { return locktest.Err(c[0].Campaign(t.Context())) })
+		ended := locktest.Go(func() error { return locktest.Err(c[0].Campaign(t.Context())) })
 		time.Sleep(time.Second)
-		over := async(func() error { return c[0].client.Shutdown(within(t, 2*time.Minute)) })
+		over := locktest.Go(func() error { return c[0].client.Shutdown(locktest.Within(t, 2*time.Minute)) })
 		locktest.Is(t, <-ended, quorumlock.ErrClosed, "Campaign")
 		restart()
 		locktest.OK(t, <-over, "Shutdown")
