@@ -11,7 +11,6 @@ import (
 	"github.com/quorumlock/quorumlock/multilock"
 )
 
-// A MultiLock inherits its client's options as defaults.
 func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		lines, logger := locktest.Logger()

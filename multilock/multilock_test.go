@@ -17,6 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
+func TestMain(m *testing.M) { locktest.Main(m) }
+
 // tried runs a subtest with two clients of five servers, and checks that it leaves nothing at them.
 func tried(t *testing.T, name string, f func(t *testing.T, c, other *redlock.Client, servers []*embedded.Server)) {
 	t.Helper()
@@ -274,42 +276,10 @@ func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
 			if again.HoldCount() != 2 || again.Token() != outer.Token() {
 				t.Errorf("hold count %d, want 2 in the same hold", again.HoldCount())
 			}
-			for _, l := range []*quorumlock.Lease{again, between, outer} {
-				locktest.Unlock(t, l)
-			}
+			locktest.UnlockAll(t, again, between, outer)
 			free(t, tt.first, tt.second)
 		}
 	})
-}
-
-// When less than the TTL is left after all members have granted, that is what the lease has; when
-// nothing is left, there is none.
-func TestSlowMemberCountsAgainstTheValidityOfAll(t *testing.T) {
-	for pause, granted := range map[time.Duration]bool{500 * time.Millisecond: true, 990 * time.Millisecond: false} {
-		tried(t, pause.String(), func(t *testing.T, c, _ *redlock.Client, _ []*embedded.Server) {
-			d, far := locktest.Client(t, 3)
-			m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), d.Mutex("b")}, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
-			locktest.Must(t, err, "New")
-			free(t, m)
-			locktest.Each(far, func(s *embedded.Server) {
-				s.After(func(r embedded.Run) {
-					if r.Script == "acquire" {
-						time.Sleep(pause)
-					}
-				})
-			})
-			start := time.Now()
-			lease, err := m.TryLock(t.Context())
-			if (err == nil) != granted {
-				t.Fatalf("granted %v (%v), want %v", err == nil, err, granted)
-			}
-			if granted {
-				locktest.Equal(t, lease.ValidUntil().Sub(start), 988*time.Millisecond, "the validity")
-				locktest.Unlock(t, lease)
-			}
-			locktest.Nothing(t, far)
-		})
-	}
 }
 
 // Another caller holds one member, and the nodes of the other are down. The error matches both

@@ -1,7 +1,6 @@
 package multilock_test
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -30,9 +29,7 @@ func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
 		}
 		locktest.Refused(t, c.Semaphore("pool", 2))
 		locktest.Refused(t, d.Semaphore("pool", 2))
-		for _, l := range []*quorumlock.Lease{l, a, b} {
-			locktest.Unlock(t, l)
-		}
+		locktest.UnlockAll(t, l, a, b)
 		locktest.Nothing(t, append(servers, others...))
 	})
 }
@@ -46,8 +43,7 @@ func TestMixedKindsDoNotDeadlock(t *testing.T) {
 		var mu sync.Mutex
 		readers, writers, inside := map[string]int{}, map[string]int{}, map[int]bool{}
 		bad := func(name string) bool { return writers[name] > 1 || writers[name] > 0 && readers[name] > 0 }
-		ctx, cancel := context.WithTimeout(t.Context(), locktest.Thorough(time.Second, 200*time.Millisecond))
-		defer cancel()
+		ctx := locktest.Within(t, locktest.Thorough(time.Second, 200*time.Millisecond))
 		var running sync.WaitGroup
 		orders := []string{"rws", "rws", "rs", "sw", "wr", "swr", "rws", "rws"} // reads, writes, has a slot
 		turns := make([]int, len(orders))

@@ -1,9 +1,0 @@
-package multilock_test
-
-import (
-	"testing"
-
-	"github.com/quorumlock/quorumlock/internal/locktest"
-)
-
-func TestMain(m *testing.M) { locktest.Main(m) }
