@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -89,15 +90,18 @@ func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
 			holdAt(servers, fmt.Sprintf("lock-%d", i), "a:1")
 		}
 		held := locktest.Lock(t, c.Mutex("zz"))
-		next := locktest.Waiter(t, c.Mutex("zz"))
+		ctx, leave := context.WithCancel(t.Context())
+		left := locktest.Go(func() error { return locktest.Err(c.Mutex("zz").Lock(ctx)) })
+		synctest.Wait()
 		w := newSpotter(c, "", 10)
 		w.brief = true
 		locks, more, _, err := w.lookAtLocks(t.Context())
 		if err != nil || !more || len(locks) < 10 || len(locks) > 11 || locks[0].Name != "zz" || locks[0].Waiting != 1 {
 			t.Errorf("%d locks, more: %v, %v; the first is %+v", len(locks), more, err, locks[0])
 		}
+		leave()
+		locktest.Is(t, <-left, context.Canceled, "a waiter that leaves")
 		locktest.Unlock(t, held)
-		locktest.Unlock(t, locktest.Served(t, next, held))
 	})
 }
 
