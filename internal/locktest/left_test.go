@@ -155,7 +155,7 @@ func TestGoroutinesOfACallersClientAreFound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 1)
-		own := redis.NewClient(&redis.Options{Addr: "h:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: true})
+		own := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: true})
 		n := node.New(own)
 		defer func() {
 			_, _ = n.Close(), own.Close()

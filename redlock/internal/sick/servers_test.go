@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
@@ -190,7 +191,9 @@ func TestCheckFindsAnAddressOfSeveralServers(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 4)
 		b := &balancer{servers: []*embedded.Server{servers[0], servers[3]}}
-		own := redis.NewClient(&redis.Options{Addr: "balanced:6379", Dialer: b.dial, DisableIdentity: true})
+		own := redis.NewClient(&redis.Options{Addr: "balanced:6379", Dialer: b.dial, DisableIdentity: true,
+			// Otherwise go-redis looks up the name, outside the bubble.
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
 		t.Cleanup(func() { _ = own.Close() })
 		dialled, err := node.Dial("redis://balanced", node.WithDialer(b.dial))
 		locktest.Must(t, err, "Dial")
