@@ -115,6 +115,7 @@ func TestAFreedHoldCannotBeAttached(t *testing.T) {
 	})
 }
 
+// A waiter gets the lock when the attached lease is unlocked.
 func TestAnAttachedLeaseIsHandedOver(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 3, 3)
@@ -129,6 +130,7 @@ func TestAnAttachedLeaseIsHandedOver(t *testing.T) {
 	})
 }
 
+// An Attach without a quorum changes nothing: another one gets the hold later.
 func TestAnAttachWithoutAQuorumKeepsTheText(t *testing.T) {
 	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, paths := locktest.Another(t, servers)
@@ -150,6 +152,7 @@ func TestAnAttachWithoutAQuorumKeepsTheText(t *testing.T) {
 	})
 }
 
+// A Detach without a quorum releases the lock.
 func TestADetachWithoutAQuorumReleases(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -265,7 +268,8 @@ func TestWhatCannotBeDetached(t *testing.T) {
 }
 
 func TestAttachRefusesWhatIsNoTextOfItsLock(t *testing.T) {
-	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
 		other, _ := locktest.Another(t, servers, quorumlock.WithPrefix("other:"))
 		strict, _ := locktest.Another(t, servers, quorumlock.WithQuorum(3))
 		elsewhere, _ := locktest.Client(t, 3)
@@ -303,6 +307,7 @@ func TestAttachRefusesWhatIsNoTextOfItsLock(t *testing.T) {
 		locktest.OK(t, d.Shutdown(ctx), "Shutdown")
 		locktest.Is(t, attempt(d, ctx, text), quorumlock.ErrClosed, "after Shutdown")
 		locktest.Unlock(t, attach(t, c, text))
+		locktest.NoLocks(t, servers)
 	})
 }
 
@@ -539,28 +544,35 @@ func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 }
 
 // A Park that runs late, when the attached hold has been released, stays nowhere for its whole
-// time. A Detach for a short time does not wait for a silent node until that is over.
+// time.
 func TestALateParkDoesNotStay(t *testing.T) {
-	for name, tt := range map[string]struct {
-		delay time.Duration // of the node's calls; 0: it is frozen
-		keep  time.Duration
-	}{
-		"on its way":               {80 * time.Millisecond, time.Hour},
-		"after the node timeout":   {200 * time.Millisecond, time.Hour},
-		"frozen":                   {0, time.Hour},
-		"frozen, for a short time": {0, time.Second},
-		"frozen, for a moment":     {0, 300 * time.Millisecond},
-	} {
+	for name, delay := range map[string]time.Duration{"on its way": 80 * time.Millisecond, "after the node timeout": 200 * time.Millisecond, "frozen": 0} {
 		locktest.Run(t, name, func(t *testing.T) {
 			clients, servers := locktest.Fleet(t, 1, 3)
 			far, paths := locktest.Another(t, servers)
 			lease := locktest.Lock(t, far.Mutex("x"))
-			if paths[2].Delay(tt.delay); tt.delay == 0 {
+			if paths[2].Delay(delay); delay == 0 {
 				servers[2].Stall()
 			}
-			text := detach(t, lease, tt.keep)
+			text := detach(t, lease, time.Hour)
 			locktest.MustUnlock(t, attach(t, clients[0], text))
 			time.Sleep(time.Second)
+			servers[2].Resume()
+			time.Sleep(3 * time.Second)
+			locktest.NoLocks(t, servers)
+		})
+	}
+}
+
+// A Detach for a short time does not wait for a silent node until that is over.
+func TestAShortDetachDoesNotWaitForASilentNode(t *testing.T) {
+	for _, d := range []time.Duration{300 * time.Millisecond, time.Second} {
+		locktest.Run(t, d.String(), func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 3)
+			lease := locktest.Lock(t, clients[0].Mutex("x"))
+			servers[2].Stall()
+			text := detach(t, lease, d)
+			locktest.MustUnlock(t, attach(t, clients[1], text))
 			servers[2].Resume()
 			time.Sleep(5 * time.Second)
 			locktest.Nothing(t, servers)
