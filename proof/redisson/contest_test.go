@@ -320,6 +320,7 @@ func TestAWaiterThatMeetsRedissonLateListens(t *testing.T) {
 		got := locktest.Waiter(t, c[1].Mutex("x")) // its client is subscribed from now on
 		locktest.MustUnlock(t, lease)
 		locktest.MustUnlock(t, locktest.Served(t, got, lease))
+		time.Sleep(time.Millisecond) // all nodes are free: nobody but the last waiter meets Java in its wait
 
 		java := javaLockOf(jvm(t, servers[2:]), "x")
 		if err := java.Lock(t.Context()); err != nil {
