@@ -64,10 +64,14 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 			}))
 			n := over(t, client)
 			held := locktest.Lock(t, n.RWMutex("held"))
+			mu.Lock()
 			callers = nil
+			mu.Unlock()
 			ctx := context.WithValue(t.Context(), caller{}, name)
 			locktest.Must(t, use(ctx, n, held), "%s", name)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if got := slices.Compact(callers); !slices.Equal(got, []string{name}) {
 				t.Errorf("the calls are those of %q, want %q", got, name)
 			}
