@@ -80,6 +80,15 @@ func (f *fake) usedConns() int {
 	return f.used
 }
 
+// say sends text on the last connection, and returns when it was read.
+func (f *fake) say(text string) {
+	f.mu.Lock()
+	c := f.conns[len(f.conns)-1]
+	f.mu.Unlock()
+	_, _ = io.WriteString(c, text)
+	time.Sleep(time.Millisecond)
+}
+
 // cut ends all connections.
 func (f *fake) cut() {
 	f.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,14 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 		}, want: "not connected to", unsent: true},
 		"a dialer that panics":          {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { panic("oh") }, want: "the dialer panicked: oh", unsent: true},
 		"a dialer that returns nothing": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { return nil, nil }, want: "neither a connection nor an error", unsent: true},
+		"a reply to nobody as a write fails": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) {
+			f := good()
+			c, err := f.dial(context.Background(), "", "")
+			return &meddled{Conn: c, write: func([]byte) (int, error) {
+				f.say("-ERR idle timeout\r\n")
+				return 0, io.ErrClosedPipe
+			}}, err
+		}, want: "idle timeout"},
 		"a connection without deadlines": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) {
 			c, err := good().dial(context.Background(), "", "")
 			return withoutDeadlines{c}, err
@@ -86,6 +95,92 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 			}
 			mustClose(t, n)
 			close(release)
+		})
+	}
+}
+
+// meddled is a connection whose writes of scripts are those of a test, which may also do something
+// before it is closed after one.
+type meddled struct {
+	net.Conn
+	write  func(b []byte) (int, error)
+	closes func() // nil if there is nothing to do
+	wrote  atomic.Bool
+}
+
+func (c *meddled) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), "eval") {
+		c.wrote.Store(true)
+		return c.write(b)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *meddled) Close() error {
+	if c.wrote.Swap(false) && c.closes != nil {
+		c.closes()
+	}
+	return c.Conn.Close()
+}
+
+// A reply that says that the script is unknown may be in the socket when the node is closed.
+func TestACallIsAnsweredIfItsScriptIsUnknownAsTheNodeIsClosed(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		var n *node.Node
+		n = dial(t, "redis://h", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			f := scripted("") // of this connection
+			c, err := f.dial(ctx, network, addr)
+			return &meddled{Conn: c, write: func(b []byte) (int, error) {
+				go n.Close() //nolint:errcheck // it is closed again
+				time.Sleep(10 * time.Millisecond)
+				return len(b), nil
+			}, closes: func() { f.say("-NOSCRIPT unknown\r\n") }}, err
+		}))
+		a := newAsked()
+		a.do(n, "x", 500*time.Millisecond)
+		settle(5 * time.Second)
+		locktest.Equal(t, a.answers["x"], 1, "answers")
+	})
+}
+
+// A server that refuses all connections, or has too many, does not get a new one for each call. Its
+// error is that of all calls. When it accepts again, calls are sent soon.
+func TestAServerThatRefusesConnectionsIsSpared(t *testing.T) {
+	for _, refusal := range []string{
+		"-WRONGPASS invalid username-password pair or user is disabled.",
+		"-ERR max number of clients reached",
+		"-ERR unknown command 'AUTH', with args beginning with: 's3cret'",
+	} {
+		locktest.Run(t, refusal, func(t *testing.T) {
+			f := scripted(":1\r\n")
+			accepts := f.answer
+			f.answer = func([]string) string { return refusal + "\r\n" }
+			n := dial(t, "redis://:s3cret@h", node.WithDialer(f.dial))
+			a := newAsked()
+			began := time.Now()
+			for time.Since(began) < 10*time.Second {
+				a.do(n, "x", time.Second)
+				settle(time.Millisecond)
+				said, _, _ := strings.Cut(refusal[1:], ",")
+				if err := a.errs["x"]; !notSent(err) || !strings.Contains(err.Error(), said) || strings.Contains(err.Error(), "s3cret") {
+					t.Fatalf("a call: %v", err)
+				}
+			}
+			if conns := len(f.conns); conns > 150 { // with witnesses
+				t.Errorf("%d connections in 10 s", conns)
+			}
+			f.mu.Lock()
+			f.answer = func(args []string) string {
+				if args[0] == "auth" {
+					return "+OK\r\n"
+				}
+				return accepts(args)
+			}
+			f.mu.Unlock()
+			settle(200 * time.Millisecond)
+			a.do(n, "y", time.Second)
+			settle(time.Second)
+			a.answered(t, "y")
 		})
 	}
 }

@@ -115,11 +115,17 @@ func (h *health) answers(n Node) bool {
 	return s != nil && s.Answers()
 }
 
-// isDown reports whether a call failed because the node does not serve: the same call may succeed
-// later. Otherwise the node refused this call.
+// isDown reports whether a call failed because the node does not serve, or could not be connected
+// to: the same call may succeed later. Otherwise the node refused this call.
 func isDown(err error) bool {
 	if errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock) {
 		return false
+	}
+	if _, ok := errors.AsType[interface {
+		error
+		NotSent()
+	}](err); ok {
+		return true
 	}
 	said, ok := errors.AsType[interface { // go-redis's form of a server's error
 		error

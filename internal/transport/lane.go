@@ -63,9 +63,12 @@ type lane struct {
 	stop context.CancelFunc
 
 	// Used by the worker only.
-	dialling <-chan dialled // a dial under way; nil if there is none
-	noInfo   time.Time      // the last time that only INFO had no reply
-	noInfos  int            // number of such times in a row
+	dialling   <-chan dialled // a dial under way; nil if there is none
+	refusal    error          // of the last handshake that failed
+	retryAt    time.Time      // earliest time of the next connect
+	retryAfter time.Duration  // from the refusal to retryAt; 0 after a handshake
+	noInfo     time.Time      // the last time that only INFO had no reply
+	noInfos    int            // number of such times in a row
 }
 
 // load is the queues of all lanes of a node.

@@ -3,8 +3,10 @@ package transport
 import (
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -17,6 +19,7 @@ type pipeline struct {
 	source   bool       // the bundle sends its source
 	taken    int        // number of replies read
 	resend   bool       // the server did not run some calls
+	encoded  atomic.Bool
 	sent     time.Time
 	until    time.Time // when the replies are overdue
 }
@@ -45,6 +48,7 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 		return wait
 	}
 	f.encode()
+	f.encoded.Store(true)
 	n, err := k.Write(f.out)
 	l.mu.Lock()
 	l.busy = false
@@ -129,6 +133,9 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 // holds mu.
 func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 	i := slices.Index(l.underWay, f)
+	if i < 0 { // replies to no call have answered it
+		return nil
+	}
 	l.underWay = slices.Delete(l.underWay, i, i+1)
 	for _, t := range slices.Backward(f.requests) {
 		switch {
@@ -168,7 +175,7 @@ func (l *lane) readReplies(k *connection) error {
 			}
 		}
 		l.mu.Unlock()
-		if f == nil {
+		if f == nil || !f.encoded.Load() {
 			return errUnasked
 		}
 		if err := l.receive(k, f); err != nil {
@@ -241,6 +248,10 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 	l.mu.Lock()
 	l.underWay = slices.Delete(l.underWay, 0, 1)
 	l.resend(f)
+	var unsent []*request
+	if l.closed {
+		unsent = l.refuse(l.node.Failure(quorumlock.ErrClosed, false))
+	}
 	over := error(nil)
 	switch {
 	case len(l.underWay) > 0:
@@ -252,6 +263,7 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 	sends := !l.busy && over == nil
 	l.busy = l.busy || sends
 	l.mu.Unlock()
+	finish(unsent)
 	// Callers that are about to queue calls come along.
 	if len(f.requests) > 1 && sends {
 		runtime.Gosched()

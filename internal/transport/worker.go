@@ -45,13 +45,19 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 
 // connect makes the connection, which may take longer than a call may take. Calls are answered at
 // their own deadlines meanwhile. If it fails, all queued calls fail. If it only takes too long, the
-// calls before their deadlines wait for the next try.
+// calls before their deadlines wait for the next try. After a handshake that failed, there is no
+// try for a moment, and calls fail with its error: a server with too many clients, or a wrong
+// password, does not have a connection from each call.
 func (l *lane) connect() {
 	ctx, cancel := context.WithTimeout(l.ctx, l.node.connectLimit)
 	defer cancel()
 	began := time.Now()
 	err := l.node.servers.barred()
-	if err == nil {
+	switch {
+	case err != nil:
+	case began.Before(l.retryAt):
+		err = l.refusal
+	default:
 		err = l.join(ctx)
 	}
 	pause := time.Duration(0)
@@ -64,7 +70,7 @@ func (l *lane) connect() {
 		}
 	default:
 		l.mu.Lock()
-		over := l.refuse(l.node.Failure(notSent{err}, false))
+		over := l.refuse(l.node.Failure(notSent{withoutArguments(ofHandshake(err))}, false))
 		proves := l.proves
 		l.mu.Unlock()
 		finish(over)
@@ -79,6 +85,13 @@ func (l *lane) connect() {
 		}
 	}
 }
+
+// After consecutive handshakes that failed, the time until the next try doubles from firstRetry to
+// lastRetry.
+const (
+	firstRetry = 10 * time.Millisecond
+	lastRetry  = 200 * time.Millisecond
+)
 
 // retryConnect is the pause after a dial that has timed out at once.
 const retryConnect = 10 * time.Millisecond
@@ -112,8 +125,13 @@ func (l *lane) join(ctx context.Context) error {
 	began := time.Now()
 	k, err := l.shakeHands(ctx, conn)
 	if err != nil {
+		if !isTimeout(err) && ctx.Err() == nil {
+			l.retryAfter = min(max(2*l.retryAfter, firstRetry), lastRetry)
+			l.refusal, l.retryAt = err, time.Now().Add(l.retryAfter)
+		}
 		return l.failed(err)
 	}
+	l.retryAfter = 0
 	if k.server == "" { // no witness can contradict it
 		cancel()
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -108,6 +109,31 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 			locktest.Nothing(t, servers)
 		})
 	}
+}
+
+// A node that refuses to be connected to has run no release. It gets the release when it accepts the
+// credentials, as after an ACL that is applied late.
+func TestANodeThatRefusedTheCredentialsGetsTheReleaseLater(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 3, node.WithCredentials(func(context.Context) (node.Credentials, error) {
+			return node.Credentials{Password: "s3cret"}, nil
+		}))
+		for _, s := range servers {
+			s.Redis.RequireAuth("s3cret")
+		}
+		var events locktest.Events
+		lease := locktest.Lock(t, locktest.Of(t, nodes, quorumlock.WithObserver(&events)).Mutex("x"))
+		servers[0].Kill()
+		servers[0].Redis.RequireAuth("another")
+		servers[0].Restart(true)
+		locktest.Unlock(t, lease)
+		time.Sleep(2 * time.Second)
+		locktest.Equal(t, len(locktest.Keys(servers[0])) > 0, true, "the node that refuses the credentials has the lock")
+		locktest.Equal(t, events.Of(quorumlock.NodeDown), 1, "nodes that are down")
+		servers[0].Redis.RequireAuth("s3cret")
+		time.Sleep(time.Second)
+		locktest.Equal(t, len(locktest.Keys(servers[0])), 0, "keys of the node, a second after it accepts them")
+	})
 }
 
 // Close drops pending releases, also while a Shutdown waits for them: both return, and all ends.
