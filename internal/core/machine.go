@@ -37,7 +37,7 @@ type Config struct {
 	Tree        Tree
 	TTL         time.Duration
 	HandTTL     time.Duration // of a handoff; 0 if handoffs are off
-	NodeTimeout time.Duration // every call has an outcome within this time
+	NodeTimeout time.Duration // every call but a renewal has an outcome within this time
 	MaxHold     time.Duration // renewals stop this long after the grant; 0: no limit
 	Drift       quorumlock.Drift
 	Renew       bool
@@ -91,12 +91,12 @@ type Cell struct {
 	failed           bool  // a call failed; reset by an answer to the attempt or its raise
 
 	slot       int32 // of a semaphore: the granted slot; valid if Won
-	handedSlot int32 // valid if Handed > 0
+	handedSlot int32 // valid if HandedToken > 0
 	vacant     int32 // a slot that was free there since the attempt began; valid if named
 	named      bool
 
 	apart       bool // granted or handed over another slot than most: see compareSlots
-	handedApart bool // handed over another slot than most; valid if Handed > 0
+	handedApart bool // handed over another slot than most; valid if HandedToken > 0
 
 	vote    Vote          // on the raise, or on the release
 	counted uint64        // the last token that it had counted when it confirmed the Park
