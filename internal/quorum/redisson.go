@@ -110,9 +110,10 @@ func (c *Client) lookAfter(w *call, cell Cell, pause time.Duration, before func(
 	})
 }
 
-// listenToRedisson subscribes a call to the releases of the known peers at its cells. Only the
-// call's goroutine calls it.
-func (c *call) listenToRedisson() {
+// listenToRedisson makes a call hear the releases of the known peers at its cells. A call that
+// waits subscribes to them. A first attempt joins the subscriptions that there are: a release may
+// be heard before the refusal by the hold that it ended. Only the call's goroutine calls it.
+func (c *call) listenToRedisson(waits bool) {
 	client := c.lock.client
 	s := &client.redisson
 	client.subscriptions.mu.Lock()
@@ -123,7 +124,7 @@ func (c *call) listenToRedisson() {
 	for i, cell := range c.lock.keys {
 		s.mu.Lock()
 		p := s.At(cell)
-		if p == nil {
+		if p == nil || !waits && p.Driver == nil {
 			s.mu.Unlock()
 			continue
 		}
@@ -198,9 +199,11 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 	var foremost *call
 	nearest, at := 0, 0
 	for w, i := range waiters {
-		position, waits := w.position(i)
+		position, phase := w.position(i)
 		switch {
-		case !waits:
+		case phase >= core.Holding:
+		case position == 0 && phase < core.Yielding: // its first attempt
+			w.look(cell)
 		case foremost == nil || position < nearest:
 			foremost, nearest, at = w, position, i
 		}
@@ -224,11 +227,11 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 	}
 }
 
-// position returns the call's position in the queue of a cell, and whether the call waits.
-func (c *call) position(cell int) (n int, waits bool) {
+// position returns the call's position in the queue of a cell, 0 if unknown, and its phase.
+func (c *call) position(cell int) (int, core.Phase) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.machine.Cells[cell].Position, c.machine.Phase() < core.Holding
+	return c.machine.Cells[cell].Position, c.machine.Phase()
 }
 
 // freed handles the release of a cell by a Redisson client.

@@ -117,6 +117,9 @@ func (c *call) trip(cell int) time.Duration {
 
 func (c *call) start() {
 	c.process.live = append(c.process.live, c)
+	if !c.tries {
+		c.listenToPeers(false)
+	}
 	c.step(core.Event{Kind: core.Start})
 }
 
@@ -341,7 +344,7 @@ func (c *call) listen() {
 			p.to.Subscribe(p.tier.server(node), p.channel)
 		}
 	}
-	c.listenToPeers()
+	c.listenToPeers(true)
 }
 
 func (c *call) notify(by func(cell int) bool) {

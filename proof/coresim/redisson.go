@@ -96,20 +96,21 @@ func (p *process) tellWaiters() {
 	p.redisson.told = false
 	for _, c := range p.live {
 		if phase := c.machine.Phase(); !c.tries && (phase == core.Yielding || phase == core.Waiting) {
-			c.listenToPeers()
+			c.listenToPeers(true)
 		}
 	}
 }
 
-// listenToPeers subscribes a waiting call to the releases of the known peers at its cells.
-func (c *call) listenToPeers() {
+// listenToPeers makes a call hear the releases of the known peers at its cells. A first attempt
+// joins the subscriptions that there are.
+func (c *call) listenToPeers(waits bool) {
 	p := c.process
 	if p.redisson == nil || p.closed {
 		return
 	}
 	for i, at := range c.sites() {
 		s := p.redisson.At(at)
-		if s == nil {
+		if s == nil || !waits && s.Driver == nil {
 			continue
 		}
 		if s.Driver == nil {
@@ -186,11 +187,18 @@ func (p *process) heardPeer(at site, message string) {
 	var foremost *listener
 	nearest := 0
 	l.waiters = slices.DeleteFunc(l.waiters, func(w listener) bool { return w.machine.Phase() >= core.Holding })
+	var asking []listener
 	for i := range l.waiters {
 		w := &l.waiters[i]
-		if position := w.machine.Cells[w.cell].Position; foremost == nil || position < nearest {
+		switch position := w.machine.Cells[w.cell].Position; {
+		case position == 0 && w.machine.Phase() < core.Yielding: // its first attempt
+			asking = append(asking, *w)
+		case foremost == nil || position < nearest:
 			foremost, nearest = w, position
 		}
+	}
+	for _, w := range asking {
+		w.step(core.Event{Kind: core.Turn, Cell: int32(w.cell)})
 	}
 	if foremost == nil {
 		return

@@ -341,6 +341,34 @@ func TestAWaiterThatMeetsRedissonLateListens(t *testing.T) {
 	})
 }
 
+// A release may be heard before the answers of the attempt that its hold refuses.
+func TestAnAttemptHearsAReleaseByRedisson(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := locktest.Fleet(t, 1, 1)
+		java := javaLockOf(jvm(t, servers), "x")
+		hold := func() {
+			if err := java.Lock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hold()
+		got := locktest.Waiter(t, c[0].Mutex("x")) // subscribes
+		time.Sleep(time.Second)
+		java.Unlock(t.Context())
+		locktest.MustUnlock(t, <-got)
+		hold()
+		servers[0].After(func(embedded.Run) {
+			servers[0].After(nil)
+			java.Unlock(t.Context())
+			time.Sleep(time.Millisecond)
+		})
+		began := time.Now()
+		locktest.MustUnlock(t, locktest.MustLock(t, c[0].Mutex("x")))
+		locktest.Took(t, began, 0, 100*time.Millisecond, "Lock")
+	})
+}
+
 // A thread that waits for Redisson's fair lock hears a release of a Go client that has seen no
 // peer.
 func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
