@@ -2,6 +2,7 @@ package scriptmodel_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,14 +167,7 @@ func (s *lua) dump(b []byte) []byte {
 }
 
 func byScore(a, b scriptmodel.Member) int {
-	if a.Score != b.Score {
-		if a.Score < b.Score {
-			return -1
-		}
-		return 1
-	}
-	if a.Name < b.Name {
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(a.Score, b.Score), strings.Compare(a.Name, b.Name))
 }
+
+func byName(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) }

@@ -125,15 +125,22 @@ func (g *generator) mischief() command {
 }
 
 func put(key string, v scriptmodel.Value) command {
-	if len(v.Fields) > 1 { // a server may list them in its own order
-		slices.SortFunc(v.Fields, func(a, b scriptmodel.Field) int {
-			if a.Name < b.Name {
-				return -1
-			}
-			return 1
-		})
-	}
+	slices.SortFunc(v.Fields, byName) // a server may list them in its own order
 	return command{does: fmt.Sprintf("%q becomes %+v", key, v), do: func(s side) { s.put(key, v) }}
+}
+
+// scene gives keys these values; a key without a value is removed.
+func scene(all map[string]scriptmodel.Value) command {
+	for _, v := range all {
+		slices.SortFunc(v.Members, byScore)
+	}
+	return command{does: fmt.Sprintf("the keys become %+v", all), do: func(s side) {
+		for key, v := range all {
+			if s.forget(key); v.Text != "" || len(v.Fields)+len(v.Members) > 0 {
+				s.put(key, v)
+			}
+		}
+	}}
 }
 
 // crowd is a long queue, of waiters of which some are dead.
@@ -166,14 +173,8 @@ func (g *generator) crowd() command {
 		}
 	}
 	queue.Expires, entries.Expires = now+5000, now+5001
-	name := g.name
 	g.follow = g.behind
-	slices.SortFunc(queue.Members, byScore)
-	return command{does: fmt.Sprintf("%q is free, its queue becomes %+v, with the entries %+v", name, queue, entries), do: func(s side) {
-		s.forget(name)
-		s.put(wire.QueueKey(name), queue)
-		s.put(wire.EntriesKey(name), entries)
-	}}
+	return scene(map[string]scriptmodel.Value{g.name: {}, wire.QueueKey(g.name): queue, wire.EntriesKey(g.name): entries})
 }
 
 // behind is a call of one who comes to a crowd: at its end, somewhere in it, or without a ticket.
@@ -256,15 +257,8 @@ func (g *generator) leftFree() command {
 		queue.Members = append(queue.Members, scriptmodel.Member{Name: who, Score: float64(i)})
 		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: who, Value: stored})
 	}
-	slices.SortFunc(entries.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
-	return command{does: fmt.Sprintf("%q becomes %+v, its queue %+v, with the entries %+v", name, hold, queue, entries), do: func(s side) {
-		s.forget(name)
-		if hold.Fields != nil {
-			s.put(name, hold)
-		}
-		s.put(wire.QueueKey(name), queue)
-		s.put(wire.EntriesKey(name), entries)
-	}}
+	slices.SortFunc(entries.Fields, byName)
+	return scene(map[string]scriptmodel.Value{name: hold, wire.QueueKey(name): queue, wire.EntriesKey(name): entries})
 }
 
 // strayHeir is a lock that is held and has one waiter, with a strange entry. The next call is
@@ -297,12 +291,7 @@ func (g *generator) strayHeir() command {
 	if g.chance(0.1) {
 		token = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "some", Value: "field"}}}
 	}
-	return command{does: fmt.Sprintf("%q is held by %q with the token %+v, and %q waits with %q", name, holder, token, waiter, stored), do: func(s side) {
-		s.put(name, hold)
-		s.put(wire.TokenKey(name), token)
-		s.put(wire.QueueKey(name), queue)
-		s.put(wire.EntriesKey(name), entries)
-	}}
+	return scene(map[string]scriptmodel.Value{name: hold, wire.TokenKey(name): token, wire.QueueKey(name): queue, wire.EntriesKey(name): entries})
 }
 
 // twins is a lock that a reader shares with a waiter's successors, each from another address of
@@ -325,13 +314,8 @@ func (g *generator) twins() command {
 	stored := fmt.Sprintf("%d %ss%s %d 1800 %d 1 s", ms+5000, pick(g, "1", "1", "1", "12", ""), cells, ms, g.IntN(4))
 	queue := scriptmodel.Value{Members: []scriptmodel.Member{{Name: waiter, Score: 5}}, Expires: expires}
 	entries := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: waiter, Value: stored}}, Expires: expires}
-	slices.SortFunc(lock.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
-	return command{does: fmt.Sprintf("%q is shared by %+v, and %q waits with %q", name, lock, waiter, stored), do: func(s side) {
-		s.put(name, lock)
-		s.put(wire.TokenKey(name), scriptmodel.Value{Text: "7"})
-		s.put(wire.QueueKey(name), queue)
-		s.put(wire.EntriesKey(name), entries)
-	}}
+	slices.SortFunc(lock.Fields, byName)
+	return scene(map[string]scriptmodel.Value{name: lock, wire.TokenKey(name): {Text: "7"}, wire.QueueKey(name): queue, wire.EntriesKey(name): entries})
 }
 
 // refreshBehind is a lock that a reader holds. A writer is first in its queue, and a reader or
@@ -349,11 +333,7 @@ func (g *generator) refreshBehind() command {
 	queue := scriptmodel.Value{Members: []scriptmodel.Member{{Name: "c2:1", Score: float64(epoch)}, {Name: "c2:2", Score: float64(epoch) + 1}}, Expires: expires}
 	second := fmt.Sprintf("%d %s", ms+pick[int64](g, 999, 1000, 1001, 5000), pick(g, "1", "1s", "1s", "1s0-2"))
 	entries := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c2:1", Value: fmt.Sprintf("%d 1", expires)}, {Name: "c2:2", Value: second}}, Expires: expires}
-	return command{does: fmt.Sprintf("%q is shared by %+v, with the queue %+v and the entries %+v", name, lock, queue, entries), do: func(s side) {
-		s.put(name, lock)
-		s.put(wire.QueueKey(name), queue)
-		s.put(wire.EntriesKey(name), entries)
-	}}
+	return scene(map[string]scriptmodel.Value{name: lock, wire.QueueKey(name): queue, wire.EntriesKey(name): entries})
 }
 
 // throng is a lock with many sharers, some of whom were handed it in their turn. Often a caller
@@ -382,7 +362,6 @@ func (g *generator) throng() command {
 	if n == 1 && g.chance(0.5) || g.chance(g.wild) {
 		lock.Fields = append(lock.Fields, scriptmodel.Field{Name: "c8:1.0", Value: pick(g, "10000000000000", "1234567890123456", fmt.Sprint("x", ms+9000), fmt.Sprint(ms+9000, "x"))})
 	}
-	slices.SortFunc(lock.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
 	var queue, entries scriptmodel.Value
 	leaves := g.chance(0.4) // the next call releases the longest share
 	if g.chance(0.7) && !(leaves && g.chance(0.7)) {
@@ -412,13 +391,6 @@ func (g *generator) throng() command {
 		e.Waiter, e.Successor = "c0:1", wire.Successor{Attempt: pick(g, 1, 2, 3, 4, 15, 20), TTL: time.Second, Secret: "s"}
 		return g.among(wire.AcquireInTurn(name, wire.OfCell("c0:1.9", g.IntN(3)), g.ttl(), g.hint(), e).Shared())
 	}
-	return command{does: fmt.Sprintf("%q is shared by %+v, with the queue %+v", name, lock, queue), do: func(s side) {
-		s.put(name, lock)
-		s.forget(wire.QueueKey(name))
-		s.forget(wire.EntriesKey(name))
-		if len(queue.Members) > 0 {
-			s.put(wire.QueueKey(name), queue)
-			s.put(wire.EntriesKey(name), entries)
-		}
-	}}
+	slices.SortFunc(lock.Fields, byName)
+	return scene(map[string]scriptmodel.Value{name: lock, wire.QueueKey(name): queue, wire.EntriesKey(name): entries})
 }

@@ -143,7 +143,7 @@ func dumped(b []byte, name string, ttl int64, text string, fields []scriptmodel.
 	b = strconv.AppendInt(b, ttl, 10)
 	switch {
 	case len(fields) > 0:
-		slices.SortFunc(fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(fields, byName)
 		b = append(b, " hash"...)
 		for _, f := range fields {
 			b = strconv.AppendQuote(append(b, ' '), f.Name)

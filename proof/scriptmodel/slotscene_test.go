@@ -71,17 +71,12 @@ func (g *generator) slotScene() command {
 		}
 		return g.onScene(owners, permits)
 	}
-	evicted := g.chance(0.15)
-	return command{does: fmt.Sprintf("the semaphore %q has %+v and %+v (evicted %v), the queue %+v, the entries %+v and the tokens %+v", name, slots, holds, evicted, queue, entries, tokens), do: func(s side) {
-		for key, v := range map[string]scriptmodel.Value{name: holds, wire.SlotsKey(name): slots, wire.QueueKey(name): queue, wire.EntriesKey(name): entries, wire.TokenKey(name): tokens} {
-			s.forget(key)
-			slices.SortFunc(v.Members, byScore)
-			slices.SortFunc(v.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
-			if len(v.Members)+len(v.Fields) > 0 && !(evicted && key == name) {
-				s.put(key, v)
-			}
-		}
-	}}
+	if g.chance(0.15) {
+		holds = scriptmodel.Value{}
+	}
+	slices.SortFunc(entries.Fields, byName)
+	slices.SortFunc(tokens.Fields, byName)
+	return scene(map[string]scriptmodel.Value{name: holds, wire.SlotsKey(name): slots, wire.QueueKey(name): queue, wire.EntriesKey(name): entries, wire.TokenKey(name): tokens})
 }
 
 // slotEntry is the entry of a waiter for a slot, most often with a successor.
