@@ -2,7 +2,6 @@ package quorum_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,9 +59,7 @@ func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			m.step(tt.step)
 			want := quorumlock.DefaultTTL*99/100 - 2*time.Millisecond - 3*time.Second - tt.cost
-			if left := lease.ValidUntil().Round(0).Sub(m.now().Round(0)); left != want {
-				t.Errorf("%v left by the wall clock, want %v", left, want)
-			}
+			locktest.Equal(t, lease.ValidUntil().Round(0).Sub(m.now().Round(0)), want, "left by the wall clock")
 			locktest.Unlock(t, lease)
 		})
 	}
@@ -119,9 +116,8 @@ func TestALossAfterASuspensionIsNoticedWithinASecond(t *testing.T) {
 			if !tt.through {
 				time.Sleep(left - time.Millisecond)
 				locktest.Held(t, lease)
-				if until := time.Until(wallclock.Instant(lease.ValidUntil())); until != time.Millisecond {
-					t.Errorf("valid for %v more, want a millisecond", until)
-				}
+				until := time.Until(wallclock.Instant(lease.ValidUntil()))
+				locktest.Equal(t, until, time.Millisecond, "left of the validity")
 				left = time.Millisecond
 			}
 			locktest.Lost(t, lease, left+time.Second+time.Nanosecond)
@@ -143,13 +139,9 @@ func TestALockByOwnerDoesNotSpinOnALossThatNobodyHasNoticed(t *testing.T) {
 		m.suspend(time.Hour)
 		asked := time.Now()
 		second := locktest.Lock(t, l)
-		if took := time.Since(asked); took > 0 {
-			t.Errorf("it took %v", took)
-		}
+		locktest.Took(t, asked, 0, 0, "Lock")
 		locktest.Lost(t, first, 0)
-		if second.Token() <= first.Token() {
-			t.Errorf("token %d after %d", second.Token(), first.Token())
-		}
+		locktest.Rises(t, first, second)
 		_ = first.Unlock(t.Context())
 		locktest.HoldsAll(t, w.servers, second)
 		locktest.Unlock(t, second)
@@ -168,15 +160,9 @@ func TestACallWithTheContextOfALeaseThatIsOverReturnsAtOnce(t *testing.T) {
 			lease := locktest.Lock(t, l)
 			m.suspend(time.Hour)
 			began := time.Now()
-			if _, err := call(l, lease.Context()); !errors.Is(err, context.Canceled) {
-				t.Errorf("%v, want the end of the ctx", err)
-			}
-			if took := time.Since(began); took > 0 {
-				t.Errorf("it took %v", took)
-			}
-			if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
-				t.Errorf("the lease's context ends because of %v, want ErrLost", cause)
-			}
+			locktest.Is(t, locktest.Err(call(l, lease.Context())), context.Canceled, "%s", name)
+			locktest.Took(t, began, 0, 0, "%s", name)
+			locktest.Lost(t, lease, 0)
 			_ = lease.Unlock(t.Context())
 		})
 	}

@@ -2,7 +2,6 @@ package quorum_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -99,9 +98,7 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 				if second == nil {
 					return
 				}
-				if second.Token() <= first.Token() {
-					t.Errorf("it entered the hold with token %d, which is being released", first.Token())
-				}
+				locktest.Rises(t, first, second) // else it entered the hold that is being released
 				locktest.Held(t, second)
 				if n := locktest.Holds(w.servers, "x", second.Owner()); n < 2 {
 					t.Errorf("%d of 3 servers have its hold, want a quorum", n)
@@ -136,9 +133,7 @@ func TestACallerThatGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
 		w.asksNoMore(t)
 		ctx := &ending{Context: t.Context()}
 		ctx.left.Store(2) // at the begin of the call, and before the extension
-		if _, err := l.TryLock(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("TryLock: %v, want context.Canceled", err)
-		}
+		locktest.Is(t, locktest.Err(l.TryLock(ctx)), context.Canceled, "TryLock")
 		locktest.Held(t, first)
 		locktest.Unlock(t, first)
 	})

@@ -2,7 +2,6 @@ package quorum_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -64,9 +63,7 @@ func waiters(s *embedded.Server) int {
 func (w *world) queued(t *testing.T, want int) {
 	t.Helper()
 	for _, s := range w.servers {
-		if n := waiters(s); n != want {
-			t.Errorf("%d wait at %s, want %d", n, s.Name, want)
-		}
+		locktest.Equal(t, waiters(s), want, "waiters at %s", s.Name)
 	}
 }
 
@@ -86,16 +83,12 @@ func (c *crowd) served(t *testing.T, callers ...int) {
 func (w *world) standFor(t *testing.T, callers int) {
 	t.Helper()
 	in, err := w.nodes[0].Inspect(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err, "Inspect")
 	n := 0
 	for _, entry := range in.Queue {
 		n += entry.Callers
 	}
-	if n != callers {
-		t.Errorf("the queue stands for %d callers, want %d", n, callers)
-	}
+	locktest.Equal(t, n, callers, "callers that the queue stands for")
 }
 
 // The first three callers of a local queue are queued at the nodes, in the order of their calls.
@@ -120,9 +113,7 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 		w.queued(t, 3)
 		w.standFor(t, 6)
 		for i, err := range c.failed {
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("caller %d: %v", i, err)
-			}
+			locktest.Is(t, err, context.Canceled, "caller %d", i)
 		}
 		locktest.Unlock(t, holder)
 		want := []int{1, 3, 4, 9, 10, 11}
@@ -134,13 +125,9 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 			w.queued(t, min(3, len(want)-n-1))
 			locktest.Unlock(t, c.leases[i])
 		}
-		if n := len(c.failed); n != 5 {
-			t.Errorf("%d have failed, want 5", n)
-		}
+		locktest.Equal(t, len(c.failed), 5, "calls that have failed")
 		locktest.Nothing(t, w.servers)
-		if n := w.client.LocalQueues(); n != 0 {
-			t.Errorf("the client has %d local queues, want none", n)
-		}
+		locktest.Equal(t, w.client.LocalQueues(), 0, "local queues of the client")
 	})
 }
 
@@ -235,17 +222,12 @@ func TestShutdownEndsTheCallsInTheLocalQueue(t *testing.T) {
 		c := newCrowd(w.lock(t, "x"))
 		holder := locktest.Lock(t, c.lock)
 		c.come(t.Context(), 1, 2, 3, 4, 5)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
+		ctx := locktest.Within(t, 10*time.Millisecond)
 		w.asksNoMore(t)
-		if err := w.client.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Shutdown beside a holder: %v", err)
-		}
+		locktest.Is(t, w.client.Shutdown(ctx), context.DeadlineExceeded, "Shutdown beside a holder")
 		synctest.Wait()
 		for i := 1; i <= 5; i++ {
-			if !errors.Is(c.failed[i], quorumlock.ErrClosed) {
-				t.Errorf("caller %d: %v, want ErrClosed", i, c.failed[i])
-			}
+			locktest.Is(t, c.failed[i], quorumlock.ErrClosed, "caller %d", i)
 		}
 		locktest.Unlock(t, holder)
 	})

@@ -119,9 +119,7 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 		for i := range held {
 			wg.Go(func() {
 				lease, err := lockAt(t, c, fmt.Sprint("lease-", i), nodes).TryLock(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
+				locktest.OK(t, err, "lease %d", i)
 				held[i] = lease
 			})
 		}
@@ -169,57 +167,38 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 		}
 		for range 20 {
 			began := time.Now()
-			if err := last.Extend(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if took := time.Since(began); took > time.Millisecond {
-				t.Errorf("Extend took %v, want a round trip of 1ms", took)
-			}
+			locktest.Must(t, last.Extend(t.Context()), "Extend")
+			locktest.Took(t, began, 0, time.Millisecond, "Extend: more than a round trip")
 			time.Sleep(777 * time.Microsecond)
 		}
 	})
 }
 
-// lags records the greatest lag of a lock's renewals.
-type lags struct {
-	of   string
-	mu   sync.Mutex
-	most time.Duration
-	n    int
-}
-
-type lockName struct{}
-
-func (l *lags) Begin(ctx context.Context, lock string) context.Context {
-	return context.WithValue(ctx, lockName{}, lock)
-}
-
-func (l *lags) Observe(ctx context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.Renewed && ctx.Value(lockName{}) == l.of {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.most, l.n = max(l.most, e.Lag), l.n+1
-	}
-}
-
 // Renewals of leases with a long TTL may wait for 20 ms. They do not delay leases with a short TTL.
 func TestARenewalDoesNotWaitForThoseThatMayWaitLonger(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		l := &lags{of: "short"}
-		nodes := yeses(3)
-		c := newClient(t)
-		take := func(name string, ttl time.Duration) {
-			locktest.TryLock(t, lockAt(t, c, name, nodes, quorumlock.WithTTL(ttl), quorumlock.WithObserver(l)))
+		var mu sync.Mutex
+		n, most := 0, time.Duration(0)
+		lags := locktest.Observer(func(e quorumlock.Event) {
+			if e.Kind == quorumlock.Renewed {
+				mu.Lock()
+				defer mu.Unlock()
+				n, most = n+1, max(most, e.Lag)
+			}
+		})
+		nodes, c := yeses(3), newClient(t)
+		take := func(name string, ttl time.Duration, opts ...quorumlock.Option) {
+			locktest.TryLock(t, lockAt(t, c, name, nodes, append(opts, quorumlock.WithTTL(ttl))...))
 		}
 		for i := range 1000 {
 			take(fmt.Sprint("long-", i), 30*time.Second)
 		}
-		take("short", 1500*time.Millisecond)
+		take("short", 1500*time.Millisecond, quorumlock.WithObserver(lags))
 		time.Sleep(time.Minute)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if want := 2500 * time.Microsecond; l.n < 100 || l.most > want {
-			t.Errorf("%d renewals were late by up to %v, want at most %v: a thousandth of the TTL and a round trip", l.n, l.most, want)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := 2500 * time.Microsecond; n < 100 || most > want {
+			t.Errorf("%d renewals were late by up to %v, want at most %v: a thousandth of the TTL and a round trip", n, most, want)
 		}
 	})
 }
@@ -232,15 +211,11 @@ func TestCloseWhileRenewalsWaitForOthers(t *testing.T) {
 			nodes, c := yeses(3), quorum.NewClient("test")
 			lease := locktest.TryLock(t, lockAt(t, c, "x", nodes, quorumlock.WithTTL(ttl)))
 			// The next renewal is due in a third of the TTL.
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, lease.Extend(t.Context()), "Extend")
 			time.Sleep(ttl/3 - time.Millisecond + time.Duration(late)*time.Millisecond)
 			began := time.Now()
 			c.Close()
-			if took := time.Since(began); took > 20*time.Millisecond {
-				t.Errorf("%d ms after a renewal was due, Close took %v", late-1, took)
-			}
+			locktest.Took(t, began, 0, 20*time.Millisecond, "Close, %d ms after a renewal was due", late-1)
 			asked := nodes[0].asked + nodes[1].asked + nodes[2].asked
 			time.Sleep(ttl)
 			if n := nodes[0].asked + nodes[1].asked + nodes[2].asked; n != asked {

@@ -65,17 +65,12 @@ func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 		far := &yes{name: "far"}
 		c := unlockWithout(t, far, 3)
 		began := time.Now()
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took < quorumlock.DefaultTTL-time.Second || took > quorumlock.DefaultTTL+2*time.Second {
-			t.Errorf("Shutdown took %v", took)
-		}
+		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
+		const ttl = quorumlock.DefaultTTL
+		locktest.Took(t, began, ttl-time.Second, ttl+2*time.Second, "Shutdown")
 		began = time.Now()
 		c.Close()
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("Close took %v", took)
-		}
+		locktest.Took(t, began, 0, 2*time.Second, "Close")
 	})
 }
 

@@ -107,14 +107,10 @@ func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 			far := &parked{yes: yes{name: "far"}}
 			lease := holdBeside(t, far, &yes{name: "node-3"})
 			if tt.extends {
-				if err := lease.Extend(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Must(t, lease.Extend(t.Context()), "Extend")
 				time.Sleep(10 * time.Millisecond)
 			}
-			if err := lease.UnlockAfter(t.Context(), tt.keep); err != nil {
-				t.Errorf("Unlock: %v", err)
-			}
+			locktest.OK(t, lease.UnlockAfter(t.Context(), tt.keep), "Unlock")
 			if got := far.scripts(); !slices.Equal(got, tt.waits) {
 				t.Errorf("the node is asked for %q, want %q", got, tt.waits)
 			}
@@ -146,9 +142,7 @@ func TestARecallConfirmsARelease(t *testing.T) {
 				lease = locktest.TryLock(t, lock)
 				if tt.fails {
 					// This call detects the freeze.
-					if err := lease.Extend(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					locktest.Must(t, lease.Extend(t.Context()), "Extend")
 					time.Sleep(10 * time.Millisecond)
 				}
 			}

@@ -124,16 +124,11 @@ func TestASubscriptionWakesOnlyTheWaitersOfItsChannel(t *testing.T) {
 			}))
 		}
 		// acquires returns the acquires of during and the 50 ms after it: less than a refresh.
-		acquires := func(during func()) (n int) {
-			for _, s := range w.servers {
-				n -= s.Ran("acquire")
-			}
+		acquires := func(during func()) int {
+			before := locktest.Ran(w.servers, "acquire")
 			during()
 			time.Sleep(50 * time.Millisecond)
-			for _, s := range w.servers {
-				n += s.Ran("acquire")
-			}
-			return n
+			return locktest.Ran(w.servers, "acquire") - before
 		}
 		for range waiting {
 			wait()
@@ -144,14 +139,10 @@ func TestASubscriptionWakesOnlyTheWaitersOfItsChannel(t *testing.T) {
 			t.Errorf("a new waiter beside %d others makes %d acquires, want 6 to 12", waiting, n)
 		}
 		missed := nodes[0].(*clustered).channels()[wire.ShardWakeChannel("x7", w.client.ID())]
-		if n := acquires(func() { missed("") }); n != 3 {
-			t.Errorf("messages missed on one of %d channels make %d acquires, want 3", waiting+1, n)
-		}
+		locktest.Equal(t, acquires(func() { missed("") }), 3, "acquires after messages missed on one channel")
 		for i, l := range leases {
 			locktest.Unlock(t, l)
-			if err := <-waiters[i]; err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, <-waiters[i], "waiter %d", i)
 		}
 	})
 }

@@ -56,9 +56,7 @@ func TestNothingIsAskedOnceShutdownHasReturned(t *testing.T) {
 		for n.asked.Load() < 10 {
 			runtime.Gosched()
 		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
 		before := n.asked.Load()
 		wg.Wait()
 		c.Close()
