@@ -1,12 +1,10 @@
 package engine
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestANodeIsUpAfterASecondWithoutAFailure(t *testing.T) {
@@ -138,44 +136,6 @@ func TestSharersAreAdmittedAtOnce(t *testing.T) {
 		p := &Place[int]{Caller: i}
 		if q.Push(p); q.Admit() != p || q.Admit() != nil {
 			t.Fatalf("caller %d is not admitted", i)
-		}
-	}
-}
-
-func TestCellsThatReplaceATicketCallTheWaiter(t *testing.T) {
-	at := time.UnixMicro(1_700_000_000_000_000)
-	clock := func(ahead time.Duration) wire.Reply {
-		return wire.Reply{Value: []any{int64(0), int64(1), int64(0), "o", at.Add(ahead).UnixMilli()}}
-	}
-	if _, ok := new(wire.Reply).Clock(); ok {
-		t.Fatal("an empty reply has a clock")
-	}
-	near, far := clock(0), clock(time.Hour)
-	lost := wire.Reply{Err: errors.New("lost")}
-	acquire, yield, second := core.Call{Do: core.Acquire, Attempt: 1}, core.Call{Do: core.Yield, Attempt: 1}, core.Call{Do: core.Acquire, Attempt: 2}
-	for i, tt := range []struct {
-		call    core.Call
-		replies []wire.Reply
-		last    Verdict
-	}{
-		{acquire, []wire.Reply{near, near}, Verdict{}},
-		{acquire, []wire.Reply{near, near, near}, Verdict{Settled: true}},
-		{acquire, []wire.Reply{far, far, far}, Verdict{Called: true}},
-		{acquire, []wire.Reply{near, far}, Verdict{Called: true}},
-		{acquire, []wire.Reply{near, near, far}, Verdict{Called: true, CalledAtAll: true}},
-		{acquire, []wire.Reply{far, near, near}, Verdict{CalledAtAll: true}},
-		{acquire, []wire.Reply{near, near, lost}, Verdict{}},
-		{second, []wire.Reply{near, near, far}, Verdict{Called: true, CalledAtAll: true}},
-		{yield, []wire.Reply{{}}, Verdict{Called: true}},
-		{yield, []wire.Reply{lost}, Verdict{}},
-	} {
-		var a Acceptance
-		var v Verdict
-		for _, r := range tt.replies {
-			v = a.Judge(&tt.call, &wire.Entry{Ticket: at.UnixMicro(), Unsure: true}, &r, 3)
-		}
-		if v != tt.last {
-			t.Errorf("%d: %+v, want %+v", i, v, tt.last)
 		}
 	}
 }

@@ -9,43 +9,59 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A cell that granted queues the waiter at the Yield. The waiter may be first there alone, like at
-// a cell that replaced its ticket, and would keep out the first of the other cells.
-func TestAYieldedCellCountsForAnUnsureTicket(t *testing.T) {
+// A cell that grants queues the waiter at the Yield. The waiter may be first there alone, like at a
+// cell that replaces its unsure ticket, and would keep out the first of the other cells. "n", "f":
+// a refusal with a clock near the ticket, and far from it; "N", "F": to a second attempt; "l": a
+// lost one; "y", "x": the answer to a Yield, and a lost one.
+func TestCellsThatReplaceATicketCallTheWaiter(t *testing.T) {
 	at := time.UnixMicro(1_700_000_000_000_000)
 	entry := wire.Entry{Ticket: at.UnixMicro(), Unsure: true}
-	refused := func(ahead time.Duration) wire.Reply {
+	if _, ok := new(wire.Reply).Clock(); ok {
+		t.Fatal("an empty reply has a clock")
+	}
+	clock := func(ahead time.Duration) wire.Reply {
 		return wire.Reply{Value: []any{int64(0), int64(1), int64(0), "o", at.Add(ahead).UnixMilli()}}
 	}
+	near, far, lost := clock(0), clock(time.Hour), wire.Reply{Err: errors.New("lost")}
+	acquire, second := core.Call{Do: core.Acquire, Attempt: 1}, core.Call{Do: core.Acquire, Attempt: 2}
+	yield := core.Call{Do: core.Yield, Attempt: 1}
 	type step struct {
-		do      core.Do
-		attempt int32
-		reply   wire.Reply
+		call  core.Call
+		reply wire.Reply
 	}
-	near, far := step{core.Acquire, 1, refused(0)}, step{core.Acquire, 1, refused(time.Hour)}
-	yield, lost := step{core.Yield, 1, wire.Reply{}}, step{core.Yield, 1, wire.Reply{Err: errors.New("lost")}}
-	later := step{core.Acquire, 2, refused(0)}
-	for name, tt := range map[string]struct {
-		steps []step
+	steps := map[rune]step{'n': {acquire, near}, 'f': {acquire, far}, 'l': {acquire, lost}, 'N': {second, near},
+		'F': {second, far}, 'y': {yield, wire.Reply{}}, 'x': {yield, lost}}
+	for _, tt := range []struct {
+		cells int
+		steps string
 		last  Verdict
 	}{
-		"a yield after replacements": {[]step{near, far, far, yield}, Verdict{Called: true, CalledAtAll: true}},
-		"a yield before the others":  {[]step{yield, near, far, near}, Verdict{CalledAtAll: true}},
-		"a yield alone":              {[]step{near, near, near, yield}, Verdict{Called: true, CalledAtAll: true}},
-		"all yields":                 {[]step{yield, yield, yield, yield}, Verdict{Called: true}},
-		"too few answers":            {[]step{near, far, yield}, Verdict{Called: true}},
-		"a lost yield":               {[]step{near, far, far, lost}, Verdict{}},
-		"a yield of an old attempt":  {[]step{far, far, later, yield}, Verdict{Called: true}},
+		{3, "nn", Verdict{}},
+		{3, "nnn", Verdict{Settled: true}},
+		{3, "fff", Verdict{Called: true}},
+		{3, "nf", Verdict{Called: true}},
+		{3, "nnf", Verdict{Called: true, CalledAtAll: true}},
+		{3, "fnn", Verdict{CalledAtAll: true}},
+		{3, "nnl", Verdict{}},
+		{3, "NNF", Verdict{Called: true, CalledAtAll: true}},
+		{3, "y", Verdict{Called: true}},
+		{3, "x", Verdict{}},
+		{4, "nffy", Verdict{Called: true, CalledAtAll: true}},
+		{4, "ynfn", Verdict{CalledAtAll: true}},
+		{4, "nnny", Verdict{Called: true, CalledAtAll: true}},
+		{4, "yyyy", Verdict{Called: true}},
+		{4, "nfy", Verdict{Called: true}},
+		{4, "nffx", Verdict{}},
+		{4, "ffNy", Verdict{Called: true}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var a Acceptance
-			var v Verdict
-			for _, s := range tt.steps {
-				v = a.Judge(&core.Call{Do: s.do, Attempt: s.attempt}, &entry, &s.reply, 4)
-			}
-			if v != tt.last {
-				t.Errorf("%+v, want %+v", v, tt.last)
-			}
-		})
+		var a Acceptance
+		var v Verdict
+		for _, s := range tt.steps {
+			step := steps[s]
+			v = a.Judge(&step.call, &entry, &step.reply, tt.cells)
+		}
+		if v != tt.last {
+			t.Errorf("%d cells, %s: %+v, want %+v", tt.cells, tt.steps, v, tt.last)
+		}
 	}
 }
