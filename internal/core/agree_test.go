@@ -1,7 +1,6 @@
 package core
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
@@ -14,50 +13,6 @@ func disagreeing(t *testing.T) *Machine {
 	want(t, plays(m, answer(Acquire, 0, grant), answer(Acquire, 1, Reply{OK: true, Token: 9})), 0, Raise)
 	control(t, m, Agreeing)
 	return m
-}
-
-// The cells that granted first chose the token. A raise that fails at one of them does not end an
-// attempt that a quorum granted.
-func TestARaiseThatFailsAtAMinorityEndsNoAttempt(t *testing.T) {
-	failed := answer(Raise, 0, lost)
-	for _, tt := range []struct {
-		name   string
-		late   Reply
-		raised bool // the late cell is raised
-		got    bool
-	}{
-		{"a lower token", Reply{OK: true, Token: 8}, true, true},
-		{"the same token", Reply{OK: true, Token: 9}, false, true},
-		{"a higher token", Reply{OK: true, Token: 10}, false, true},
-		{"a refusal", heldByOther, false, false},
-		{"a failure", lost, false, false},
-	} {
-		late := answer(Acquire, 2, tt.late)
-		for _, events := range [][]Event{{late, failed}, {failed, late}} {
-			m := disagreeing(t)
-			raised := slices.Contains(asks(sends(m, at(0), events...), 2), Raise)
-			if raised != tt.raised {
-				t.Errorf("%s, %+v: raised %v", tt.name, events, raised)
-			}
-			if raised {
-				plays(m, answer(Raise, 2, Reply{OK: true}))
-			}
-			if got := m.Phase() == Holding; got != tt.got || got && m.Token() != 9 {
-				t.Errorf("%s, %+v: phase %d, token %d", tt.name, events, m.Phase(), m.Token())
-			}
-		}
-	}
-}
-
-// The same for a MultiLock: each member needs a quorum of its own.
-func TestARaiseThatFailsAtAMinorityEndsNoAttemptOfAMultiLock(t *testing.T) {
-	m := begin(trying(Every([]Tree{Majority(2, 3), Majority(2, 3)})))
-	granted(m, 0, 1)
-	plays(m, answer(Acquire, 3, Reply{OK: true, Token: 8}), answer(Acquire, 4, Reply{OK: true, Token: 8}))
-	want(t, plays(m, answer(Acquire, 2, grant)), 2, Raise)
-	if fx := plays(m, answer(Raise, 0, lost), answer(Raise, 1, Reply{OK: true}), answer(Raise, 2, Reply{OK: true})); fx.Outcome != Acquired {
-		t.Errorf("phase %d, want the lock", m.Phase())
-	}
 }
 
 // A handoff counts after the token is chosen, but once, however often its message comes.
@@ -93,20 +48,6 @@ func TestAnAgreementDoesNotWaitLongForASilentCell(t *testing.T) {
 	}
 }
 
-// A late grant of another slot has no vote on the token of the hold.
-func TestALateGrantOfAnotherSlotIsNotRaised(t *testing.T) {
-	for slot, want := range map[int32]int{0: 0, 1: 1} {
-		m := newSemaphore(5, 3, false)
-		for i, r := range []Reply{{Token: 7, Slot: 1}, {Token: 8, Slot: 1}, {Token: 9, Slot: 1}, {Token: 7, Slot: slot}} {
-			r.OK = true
-			fx := plays(m, answer(Acquire, int32(i), r))
-			if got := len(asks(fx.Calls, 3)); i == 3 && (m.Phase() != Agreeing || got != want) {
-				t.Errorf("slot %d: phase %d, %d raises, want %d", slot, m.Phase(), got, want)
-			}
-		}
-	}
-}
-
 // A TryLock lasts for three node timeouts at most, so it begins no raise after two.
 func TestATryLockBeginsNoRaiseAfterTwoNodeTimeouts(t *testing.T) {
 	for late, do := range map[time.Duration]Do{0: Raise, time.Millisecond: ReleaseAndLeave} {
@@ -135,15 +76,4 @@ func TestAnAgreementThatEndsAfterTheValidityIsTooLate(t *testing.T) {
 			t.Errorf("after %v: waiting %v, reason %d, want %d", late, fx.Waiting, fx.Reason, want)
 		}
 	}
-}
-
-// Nodes that granted were up a moment ago. So a TryLock tries again, though most raises fail.
-func TestATryLockTriesAgainAfterRaisesThatFail(t *testing.T) {
-	m := try(3, 5, time.Millisecond)
-	plays(m, Event{Kind: Start})
-	for cell, token := range []uint64{7, 8, 9, 7} {
-		plays(m, answer(Acquire, int32(cell), Reply{OK: true, Token: token}))
-	}
-	plays(m, answer(Raise, 0, lost), answer(Raise, 1, lost), answer(Raise, 3, lost), answer(Acquire, 4, grant), answer(Raise, 4, lost))
-	control(t, m, Yielding)
 }

@@ -5,23 +5,6 @@ import (
 	"time"
 )
 
-// The clock that shows more time counts: the monotonic clock may stand still during a suspend, and
-// the other may be stepped. A step back changes nothing.
-func TestElapsedIsWhatTheClockThatSaysMoreSays(t *testing.T) {
-	for name, tt := range map[string]struct{ mono, boot, want time.Duration }{
-		"both agree":          {5 * time.Second, 5 * time.Second, 5 * time.Second},
-		"suspended":           {time.Minute, time.Hour, time.Hour},
-		"stepped forward":     {0, time.Hour, time.Hour},
-		"stepped back":        {time.Hour, time.Second, time.Hour},
-		"stepped before then": {time.Second, -time.Hour, time.Second},
-	} {
-		start := Time{Mono: 7 * time.Hour, Boot: 1000 * time.Hour}
-		if got := (Time{start.Mono + tt.mono, start.Boot + tt.boot}).Since(start); got != tt.want {
-			t.Errorf("%s: elapsed is %v, want %v", name, got, tt.want)
-		}
-	}
-}
-
 // The computer was suspended, with every timer. A renewal is answered before the timer of the
 // deadline fires: the lease is over all the same.
 func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {

@@ -151,38 +151,3 @@ func TestAnAnswerComparesTheSlotsOfItsSemaphoreAlone(t *testing.T) {
 		t.Errorf("phase %v: an answer looked at another semaphore", phases[m.phase])
 	}
 }
-
-// BenchmarkMany plays the attempts of MultiLocks. The time per cell does not depend on the
-// number of members.
-func BenchmarkMany(b *testing.B) {
-	yes := func(c Call) Reply { return Reply{OK: true, Token: 7} }
-	held := func(Call) Reply { return Reply{Holder: "other:1", TTL: time.Second} }
-	for name, play := range map[string]func(m *many){
-		"acquired": func(m *many) { m.asked(yes); m.answers(m.step(unlock), yes) },
-		"refused and handed over": func(m *many) {
-			m.asked(held)
-			for i := range m.Cells {
-				m.step(handed(int32(i), 1, 7))
-			}
-			m.answers(m.step(unlock), yes)
-		},
-		"one handed over, others granted": func(m *many) {
-			m.answers([]Call{{Do: Acquire, Cell: 0, Attempt: 1}}, held)
-			m.step(handed(0, 1, 7))
-			for i := range int32(len(m.Cells) - 5) {
-				m.answers([]Call{{Do: Acquire, Cell: 5 + i, Attempt: 1}}, yes)
-			}
-		},
-	} {
-		for _, kind := range []string{"mutexes", "semaphores"} {
-			for _, members := range []int{250, 1000} {
-				b.Run(fmt.Sprintf("%s/%d %s", name, members, kind), func(b *testing.B) {
-					for b.Loop() {
-						play(newMany(members, false, kind == "semaphores"))
-					}
-					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(5*members*b.N), "ns/cell")
-				})
-			}
-		}
-	}
-}

@@ -21,14 +21,6 @@ func again(t *testing.T, third *Reply) *Machine {
 	return m
 }
 
-// inheriting returns a machine with handoffs of two of three cells, with different tokens.
-func inheriting() *Machine {
-	m := start(2, 3)
-	refused(m, 3)
-	plays(m, handed(0, 1, 9), handed(1, 1, 8))
-	return m
-}
-
 func TestTheLastOfTheseAnswersAsksTheThirdCellFor(t *testing.T) {
 	for _, tt := range []struct {
 		what   string
@@ -52,6 +44,8 @@ func TestTheLastOfTheseAnswersAsksTheThirdCellFor(t *testing.T) {
 			[]Event{extend, renewal(2, grant), keep(time.Second), answer(Acquire, 2, lost)}, Leave, Releasing},
 		{"a release has run before the attempt that it ends", holding(0, 1),
 			[]Event{unlock, answer(Release, 2, Reply{}), answer(Acquire, 2, grant)}, ReleaseAndLeave, Releasing},
+		{"the same, after the call has given up", start(2, 3),
+			[]Event{cancel, answer(Acquire, 2, grant), answer(ReleaseAndLeave, 2, Reply{})}, ReleaseAndLeave, Over},
 		{"the first attempt queues the waiter after the second one was answered, before the hold", again(t, nil),
 			[]Event{reply(Acquire, 2, 2, grant), reply(Acquire, 2, 1, heldByOther), reply(Acquire, 0, 2, grant)}, Leave, Holding},
 		{"the same, during the hold", again(t, nil),
@@ -121,19 +115,12 @@ func TestHandoffsThatCannotWinBeginTheNextAttempt(t *testing.T) {
 		wantAsking(t, m, 2)
 	})
 	t.Run("whose token is agreed on after their TTL", func(t *testing.T) {
-		m := inheriting()
+		m := start(2, 3)
+		refused(m, 3)
+		plays(m, handed(0, 1, 9), handed(1, 1, 8))
 		m.Step(at(2*time.Second), ofSuccessor(answer(Raise, 1, Reply{OK: true})))
 		wantAsking(t, m, 2)
 	})
-}
-
-// A grant without any validity left is no hold.
-func TestAGrantThatComesAfterItsTTLIsNoHold(t *testing.T) {
-	m := start(2, 3)
-	m.Step(at(11*time.Second), answer(Acquire, 0, grant))
-	if fx := m.Step(at(11*time.Second), answer(Acquire, 1, grant)); m.Phase() != Yielding || fx.Reason != TooLate {
-		t.Errorf("phase %d, reason %d, want it to give the lock back as too late", m.Phase(), fx.Reason)
-	}
 }
 
 // A cell missed the last attempt. It may have handed the lock to an earlier successor, and the

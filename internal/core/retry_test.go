@@ -32,12 +32,3 @@ func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
 		})
 	}
 }
-
-// Leftovers of an earlier attempt count, even if the last attempt was not sent.
-func TestAReleaseIsSentForEarlierAttempts(t *testing.T) {
-	m := again(t, &lost)
-	plays(m, reply(Acquire, 2, 2, unsent))
-	if _, times := m.Retry(Call{Do: ReleaseAndLeave, Cell: 2, Attempt: 2}, true); times != 2 {
-		t.Errorf("the release is confirmed %d times, want 2", times)
-	}
-}

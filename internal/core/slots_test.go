@@ -52,16 +52,6 @@ func wantSlot(t *testing.T, all []Call, n int, slot int32) {
 	}
 }
 
-// If different slots counted together, three nodes would admit three holders of two permits.
-func TestDifferentSlotsAreNoQuorum(t *testing.T) {
-	m := newSemaphore(3, 3, false)
-	grantsSlots(m, 0, 1)
-	control(t, m, Asking)
-	if fx := plays(m, answer(Acquire, 2, grantOf(2))); fx.Outcome != Undecided || len(cellsOf(fx.Calls, Yield)) != 3 {
-		t.Errorf("outcome %v, %+v, want that it gives all three back", fx.Outcome, fx.Calls)
-	}
-}
-
 // Different slots are no quorum after a handoff during an attempt: the next one asks for one slot.
 func TestDifferentSlotsAreNoQuorumDuringAnAttempt(t *testing.T) {
 	m := newSemaphore(5, 3, false)
@@ -119,19 +109,6 @@ func TestACellThatHandedOverAnotherSlotIsMoved(t *testing.T) {
 				t.Errorf("%s: cell %d counts with slot %d, and the hold has %d", name, i, c.handedSlot, m.slots[0])
 			}
 		}
-	}
-}
-
-func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
-	m := newSemaphore(3, 3, false)
-	refused(m, int32(len(m.Cells)))
-	for cell := range int32(3) {
-		if fx := plays(m, handedSlot(cell, cell)); fx.Outcome != Undecided || m.Phase() != Waiting && m.Phase() != Asking {
-			t.Fatalf("after the handoff of cell %d: outcome %v, phase %v", cell, fx.Outcome, m.Phase())
-		}
-	}
-	if fx := m.Step(at(10*time.Millisecond), Event{Kind: Tick}); m.attempt == 1 {
-		t.Errorf("handoffs that are no quorum are kept: %+v", fx)
 	}
 }
 
@@ -248,15 +225,6 @@ func TestACallerThatFindsItsSlotTakenAsksForAnotherOne(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A TryLock does not end while another slot is free.
-func TestATryLockAsksForAnotherSlot(t *testing.T) {
-	m := newSemaphore(3, 9, true)
-	for cell := range int32(3) {
-		plays(m, answer(Acquire, cell, Reply{Elsewhere: true, Holder: "a:1.1", Slot: 4}))
-	}
-	wantSlot(t, m.Step(at(5*time.Millisecond), Event{Kind: Tick}).Calls, 3, 4)
 }
 
 // If others have the slot of a holder at some cells, it renews early, to get the slot there.

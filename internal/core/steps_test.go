@@ -217,25 +217,6 @@ func TestRestoreDoesNotEndAKeep(t *testing.T) {
 	}
 }
 
-// A late answer that needs a release does not end a kept lock.
-func TestStragglerDoesNotEndAKeep(t *testing.T) {
-	m := inherited()
-	plays(m, keep(time.Second), answer(Keep, 0, grant), answer(Keep, 1, grant), answer(Keep, 2, Reply{}))
-	for _, c := range plays(m, reply(Acquire, 0, 0, lost)).Calls {
-		if c.All {
-			t.Errorf("%+v takes back the hold that is kept", c)
-		}
-	}
-}
-
-// A call that is over is in no queue, though the nodes keep its lock for a while.
-func TestKeepLeavesTheQueues(t *testing.T) {
-	fx := plays(inherited(), keep(time.Second))
-	for cell, do := range []Do{Keep, Keep, ReleaseAndLeave} {
-		want(t, fx, int32(cell), do)
-	}
-}
-
 // If a cell hands over when the successor already has the lock, the waiter has left the queue
 // there. Then a Release is enough, but only where the waiter was known to be queued.
 func TestALateHandoffIsReleasedWithoutLeavingTheQueue(t *testing.T) {
@@ -449,22 +430,6 @@ func TestATryThatIsRefusedWithoutANameIsOver(t *testing.T) {
 	fx := plays(m, answer(Acquire, 0, Reply{TTL: time.Second}), answer(Acquire, 1, Reply{TTL: time.Second}))
 	if fx.Outcome != Failed || fx.Reason != Held {
 		t.Errorf("outcome %d, reason %d after two of three have refused", fx.Outcome, fx.Reason)
-	}
-}
-
-// An attempt is sent again to a node that does not know its script, and the release behind it runs
-// first. The answers may still come in the order of the calls.
-func TestAReleaseThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
-	m := start(2, 3)
-	want(t, plays(m, cancel, answer(Acquire, 0, grant), answer(ReleaseAndLeave, 0, Reply{})), 0, ReleaseAndLeave)
-	if fx := plays(m, answer(Release, 0, Reply{})); len(fx.Calls) != 0 {
-		t.Errorf("%v after the second", fx.Calls)
-	}
-
-	m = holding(0, 1)
-	want(t, plays(m, unlock, answer(Acquire, 2, grant), answer(Release, 2, Reply{})), 2, ReleaseAndLeave)
-	if fx := plays(m, answer(Release, 0, grant), answer(Release, 1, grant), answer(Release, 2, grant)); len(fx.Calls) != 0 {
-		t.Errorf("%v after the second release of a hold", fx.Calls)
 	}
 }
 

@@ -63,47 +63,6 @@ func wantFailed(t *testing.T, fx *Effects, want Reason) {
 	}
 }
 
-// Two contenders have a part each of a lock that needs more than a plain majority, and each hears
-// its refusals first. If both gave up then, nobody would have the lock. But once one other holder
-// may have a whole quorum, it is refused.
-func TestATryLockIsRefusedOnceAHolderHasAQuorum(t *testing.T) {
-	for _, tt := range []struct{ need, cells, refused, fails int }{{2, 2, 1, -1}, {3, 3, 1, -1}, {3, 4, 2, -1}, {4, 5, 2, -1}, {3, 4, 3, 2}} {
-		m := begin(trying(Majority(tt.need, tt.cells)))
-		for cell := range tt.cells {
-			r := grant
-			if cell < tt.refused {
-				r = heldBy("b")
-			}
-			fx := plays(m, answer(Acquire, int32(cell), r))
-			if fx.Outcome != Undecided && cell != tt.fails || fx.Outcome != Failed && cell == tt.fails {
-				t.Errorf("%d of %d: after %d answers the outcome is %v", tt.need, tt.cells, cell+1, fx.Outcome)
-			}
-			if fx.Outcome != Undecided {
-				break
-			}
-		}
-	}
-}
-
-// An ended hold of this client is not in the way. But if another caller had the lock during the
-// call, or was about to take it, that is the reason.
-func TestATryLockThatMetAnotherHolderSaysSoThoughItMetItsOwnClientLast(t *testing.T) {
-	// others counts the attempts that another caller refuses.
-	for others, want := range map[int32]Reason{0: NoQuorum, 1: Held} {
-		for _, free := range []bool{false, true} { // or has another one first in the queue
-			wantFailed(t, play(try(3, 3, time.Millisecond), time.Millisecond, func(c Call) *Reply {
-				r := grant
-				if c.Do == Acquire && c.Cell == 0 {
-					r = heldBy("b")
-					r.Ended = c.Attempt > others
-					r.Free = free && !r.Ended
-				}
-				return &r
-			}), want)
-		}
-	}
-}
-
 // A slow node does not hold the lock. Here only the last hold of the same client refuses the call,
 // because its release is late.
 func TestATryLockThatMetItsOwnClientBesideSlowNodesHasNoQuorum(t *testing.T) {
@@ -234,15 +193,6 @@ func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// If no node answers, another attempt would not help.
-func TestATryLockThatHearsNobodyMakesOneAttempt(t *testing.T) {
-	m := try(2, 3, time.Millisecond)
-	wantFailed(t, play(m, time.Millisecond, func(Call) *Reply { return &lost }), NoQuorum)
-	if m.attempt != 1 {
-		t.Errorf("%d attempts, want one", m.attempt)
 	}
 }
 

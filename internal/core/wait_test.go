@@ -42,24 +42,6 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	}
 }
 
-// Two addresses of one server count as one free cell. The waiter also needs cell 0, which expires
-// soon.
-func TestASecondAddressDoesNotHideAnExpiry(t *testing.T) {
-	const soon = 20 * ms
-	m := start(4, 5)
-	plays(m, answer(Acquire, 0, Reply{TTL: soon, Holder: "b:0"}))
-	for cell := int32(1); cell < 4; cell++ {
-		plays(m, answer(Acquire, cell, Reply{OK: true, Token: 7}))
-	}
-	plays(m, answer(Acquire, 4, Reply{Ours: true, Holder: "a:1"}))
-	for _, cell := range []int32{4, 1, 2, 3} {
-		plays(m, answer(Yield, cell, Reply{OK: true, First: true}))
-	}
-	if due := m.Wake() - at(0).Mono; m.Phase() != Waiting || due < soon || due > 2*soon {
-		t.Errorf("phase %s, the next attempt is due after %v", phases[m.Phase()], due)
-	}
-}
-
 // A Redisson client has had one cell in a window, and its release calls the waiter. The windows of
 // the other cells end without a message.
 func TestACalledWaiterLooksWhenTheOtherKeysExpire(t *testing.T) {
@@ -196,15 +178,6 @@ func TestAWaiterWithOneCellWaitsForEachOfTheOthers(t *testing.T) {
 	waits(t, m, 26*ms)
 	m.Step(at(11*ms), Event{Kind: Turn, Cell: 2})
 	control(t, m, Asking)
-}
-
-// A cell that is taken again did not refuse, and a cell of a hold is not taken.
-func TestOnlyACellThatWaitsIsTakenAgain(t *testing.T) {
-	m := holding(0, 1)
-	plays(m, Event{Kind: Taken, Cell: 0})
-	if got := m.Cells[0].State; got != Granted {
-		t.Errorf("state %d of a cell that the machine holds", got)
-	}
 }
 
 // Handoffs that are no quorum wake a waiter again and again, for instance while readers hand each
