@@ -10,8 +10,13 @@ const ms = time.Millisecond
 // waits checks that a machine waits until a time.
 func waits(t *testing.T, m *Machine, want time.Duration) {
 	t.Helper()
-	if got := m.Wake() - at(0).Mono; m.Phase() != Waiting || got != want {
-		t.Errorf("phase %s, the next attempt is due at %v, want %v", phases[m.Phase()], got, want)
+	waitsWithin(t, m, want, want)
+}
+
+func waitsWithin(t *testing.T, m *Machine, least, most time.Duration) {
+	t.Helper()
+	if got := m.Wake() - at(0).Mono; m.Phase() != Waiting || got < least || got > most {
+		t.Errorf("phase %s, the next attempt is due at %v, want %v to %v", phases[m.Phase()], got, least, most)
 	}
 }
 
@@ -25,9 +30,7 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 			for cell := range m.Cells {
 				plays(m, answer(Acquire, int32(cell), Reply{Free: true, TTL: window, Position: 1, Holder: "b:0"}))
 			}
-			if due := m.Wake() - at(0).Mono; m.Phase() != Waiting || due < window || due > 2*window {
-				t.Errorf("phase %d, the next attempt is due after %v", m.Phase(), due)
-			}
+			waitsWithin(t, m, window, 2*window)
 		})
 	}
 	// The other cells grant after the refusal, and the waiter yields them.
@@ -37,9 +40,7 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 		plays(m, answer(Acquire, cell, Reply{OK: true, Token: 7}))
 	}
 	plays(m, answer(Yield, 1, Reply{OK: true, First: true}), answer(Yield, 2, Reply{OK: true, First: true}))
-	if due := m.Wake() - at(0).Mono; m.Phase() != Waiting || due < window || due > 2*window {
-		t.Errorf("late grants: phase %d, the next attempt is due after %v", m.Phase(), due)
-	}
+	waitsWithin(t, m, window, 2*window)
 }
 
 // A Redisson client has had one cell in a window, and its release calls the waiter. The windows of
@@ -47,16 +48,16 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 func TestACalledWaiterLooksWhenTheOtherKeysExpire(t *testing.T) {
 	const window = 20 * ms
 	for name, tree := range map[string]Tree{"3 of 3": Majority(3, 3), "a MultiLock": Every([]Tree{Majority(2, 2), Majority(1, 1)})} {
-		m := begin(config(tree))
-		plays(m, answer(Acquire, 0, Reply{TTL: 10 * time.Second, Position: 1, Holder: "b:0"}))
-		for cell := int32(1); cell < 3; cell++ {
-			plays(m, answer(Acquire, cell, Reply{Free: true, TTL: window, Position: 1, Holder: "b:0"}))
-		}
-		waits(t, m, refresh)
-		plays(m, Event{Kind: Turn, Cell: 0})
-		if due := m.Wake() - at(0).Mono; m.Phase() != Waiting || due < window || due > 2*window {
-			t.Errorf("%s: phase %s, the next attempt is due after %v", name, phases[m.Phase()], due)
-		}
+		t.Run(name, func(t *testing.T) {
+			m := begin(config(tree))
+			plays(m, answer(Acquire, 0, Reply{TTL: 10 * time.Second, Position: 1, Holder: "b:0"}))
+			for cell := int32(1); cell < 3; cell++ {
+				plays(m, answer(Acquire, cell, Reply{Free: true, TTL: window, Position: 1, Holder: "b:0"}))
+			}
+			waits(t, m, refresh)
+			plays(m, Event{Kind: Turn, Cell: 0})
+			waitsWithin(t, m, window, 2*window)
+		})
 	}
 }
 
@@ -213,16 +214,12 @@ func TestAWaiterThatIsWokenInVainSlowsDown(t *testing.T) {
 // taken one, a called waiter waits longer for further calls.
 func TestACalledWaiterWaitsLongerForAClientThatTakesCellsInOrder(t *testing.T) {
 	m := start(3, 5)
-	m.trip = func(int) time.Duration { return 10 * time.Millisecond }
+	m.trip = func(int) time.Duration { return 10 * ms }
 	refused(m, 5)
 	plays(m, Event{Kind: Turn, Cell: 0})
-	if wait := m.Wake() - at(0).Mono; wait != 10*time.Millisecond {
-		t.Errorf("it waits %v, want a round trip", wait)
-	}
+	waits(t, m, 10*ms)
 	plays(m, Event{Kind: Taken, Cell: 0}, Event{Kind: Turn, Cell: 1})
-	if wait := m.Wake() - at(0).Mono; wait != 30*time.Millisecond {
-		t.Errorf("with cells taken in order it waits %v, want three round trips", wait)
-	}
+	waits(t, m, 30*ms)
 }
 
 // A waiter with a grant that came too late pauses, though all nodes are free for it.
@@ -236,9 +233,7 @@ func TestAWaiterPausesAfterALateGrant(t *testing.T) {
 	for cell := range int32(3) {
 		m.Step(at(late), answer(Yield, cell, Reply{OK: true, First: true}))
 	}
-	if due := m.Wake() - at(late).Mono; m.Phase() != Waiting || due < afterFailure/2 {
-		t.Errorf("phase %s, the next attempt is due after %v", phases[m.Phase()], due)
-	}
+	waitsWithin(t, m, late+afterFailure/2, late+refresh)
 }
 
 // Attempts on free cells alone become rarer. A released slot, a handoff, or a wait without enough
@@ -280,5 +275,23 @@ func TestAttemptsOnFreeCellsAloneBecomeRarer(t *testing.T) {
 			}
 			waits(t, m, now+tt.wait)
 		})
+	}
+}
+
+// A pause lasts for 32 round trips, and leaves at least four. A pause that is over leaves any time.
+func TestPauseOfCallersWithLittleTime(t *testing.T) {
+	for _, tt := range []struct {
+		since, left, pause time.Duration
+		ok                 bool
+	}{
+		{0, 36 * ms, 32 * ms, true},
+		{0, 35 * ms, 32 * ms, false},
+		{30 * ms, 6 * ms, 2 * ms, true},
+		{32 * ms, ms, 0, true},
+		{40 * ms, ms, 0, true},
+	} {
+		if pause, ok := LostAt(time.Second).Pause(time.Second+tt.since, tt.left, ms); pause != tt.pause || ok != tt.ok {
+			t.Errorf("%v after a caller gave up, with %v left: %v and %v, want %v and %v", tt.since, tt.left, pause, ok, tt.pause, tt.ok)
+		}
 	}
 }
