@@ -158,3 +158,69 @@ func TestMessagesToWaiters(t *testing.T) {
 		}
 	}
 }
+
+// The pending releases of a node are limited, however long the node is away.
+func TestPendingReleasesAreLimited(t *testing.T) {
+	var r PendingReleases[int]
+	for range 3 {
+		for i := range maxPending {
+			r.Add(i, false, false, 0)
+		}
+		due := r.Due(0)
+		r.Done(due, make([]Outcome, len(due)), 0)
+		if n := r.Unconfirmed(); n > maxPending {
+			t.Errorf("%d releases are pending, want %d at most", n, maxPending)
+		}
+	}
+}
+
+func TestRenewalsWaitForOthersIfTimeIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		ttl, left time.Duration
+		urgent    bool
+		wait      time.Duration // 0: sent at once
+	}{
+		{30 * time.Second, 20 * time.Second, false, 20 * time.Millisecond},
+		{5 * time.Second, 3 * time.Second, false, 5 * time.Millisecond},
+		{5 * time.Second, 300 * time.Millisecond, false, 3 * time.Millisecond},
+		{5 * time.Second, 4 * time.Millisecond, false, 0}, // just attached, at the end of the hold's time
+		{5 * time.Second, -time.Second, false, 0},
+		{500 * time.Millisecond, 300 * time.Millisecond, false, 0},
+		{30 * time.Second, 20 * time.Second, true, 0},
+	} {
+		var rs Renewals[string, int]
+		atOnce := rs.Add("n1", 1, tt.ttl, tt.left, tt.urgent, time.Second)
+		if atOnce != (tt.wait == 0) {
+			t.Errorf("a renewal with %v of %v left, urgent %v: at once %v", tt.left, tt.ttl, tt.urgent, atOnce)
+		}
+		if at, set := rs.Schedule(time.Second); !atOnce && (!set || at != time.Second+tt.wait) {
+			t.Errorf("a renewal with %v of %v left waits until %v, want %v", tt.left, tt.ttl, at, time.Second+tt.wait)
+		}
+	}
+}
+
+// Attempts in one microsecond must not share a token if the nodes forget their counters in between.
+// A clock that was ahead and is set back counts again.
+func TestAttemptsInOneMicrosecondHaveDifferentHints(t *testing.T) {
+	const wall = int64(1e15)
+	var h Hints
+	seen := make(map[uint64]bool)
+	for range 3 {
+		hint := h.Next(wall, 0)
+		if seen[hint] {
+			t.Errorf("the hint %d comes twice", hint)
+		}
+		seen[hint] = true
+	}
+	token := h.Next(wall, 0)
+	h.Saw(token, 0)
+	if hint := h.Next(wall, 0); seen[hint] || hint <= token {
+		t.Errorf("the hint %d is not above the token seen, %d", hint, token)
+	}
+	h = Hints{}
+	h.Next(wall, 0)
+	if back := wall - time.Hour.Microseconds(); h.Next(back, 0) != uint64(back) {
+		t.Errorf("the hint is not %d, which the clock shows", back)
+	}
+}
