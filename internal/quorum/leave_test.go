@@ -67,17 +67,14 @@ func (w *world) asksNoMore(t *testing.T) {
 // moment, for the same owner or with a context of the lease, gets a hold of its own.
 func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 	owner := quorumlock.WithOwner(quorumlock.NewOwner())
-	for _, tt := range []struct {
-		name string
-		opts []quorumlock.Option
-	}{{"by owner", []quorumlock.Option{owner}}, {"by context", nil}} {
+	for name, opts := range map[string][]quorumlock.Option{"by owner": {owner}, "by context": nil} {
 		for what, ahead := range map[string]time.Duration{"a renewal is due": quorumlock.DefaultTTL / 3, "no renewal is due": 0} {
-			locktest.Run(t, tt.name+", "+what, func(t *testing.T) {
+			locktest.Run(t, name+", "+what, func(t *testing.T) {
 				w := newWorld(t)
-				l := w.lock(t, "x", tt.opts...)
+				l := w.lock(t, "x", opts...)
 				first := locktest.Lock(t, l)
 				ctx := t.Context()
-				if tt.opts == nil {
+				if opts == nil {
 					ctx = context.WithoutCancel(first.Context())
 				}
 				came := make(chan *quorumlock.Lease, 1)

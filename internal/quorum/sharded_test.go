@@ -112,16 +112,12 @@ func TestASubscriptionWakesOnlyTheWaitersOfItsChannel(t *testing.T) {
 		for i := range waiting + 1 {
 			leases = append(leases, locktest.Lock(t, lock(holder, i)))
 		}
-		var waiters []<-chan error
+		var waiters sync.WaitGroup
+		waiter := 0
 		wait := func() {
-			l := lock(w.client, len(waiters))
-			waiters = append(waiters, locktest.Go(func() error {
-				lease, err := l.Lock(t.Context())
-				if err == nil {
-					err = lease.Unlock(t.Context())
-				}
-				return err
-			}))
+			l := lock(w.client, waiter)
+			waiter++
+			waiters.Go(func() { locktest.MustUnlock(t, locktest.MustLock(t, l)) })
 		}
 		// acquires returns the acquires of during and the 50 ms after it: less than a refresh.
 		acquires := func(during func()) int {
@@ -140,9 +136,9 @@ func TestASubscriptionWakesOnlyTheWaitersOfItsChannel(t *testing.T) {
 		}
 		missed := nodes[0].(*clustered).channels()[wire.ShardWakeChannel("x7", w.client.ID())]
 		locktest.Equal(t, acquires(func() { missed("") }), 3, "acquires after messages missed on one channel")
-		for i, l := range leases {
+		for _, l := range leases {
 			locktest.Unlock(t, l)
-			locktest.OK(t, <-waiters[i], "waiter %d", i)
 		}
+		waiters.Wait()
 	})
 }
