@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,12 +34,6 @@ func TestTicketsDoNotFollowAWallClockThatIsSet(t *testing.T) {
 	})
 }
 
-// bareNode is a node that is only distinct from others.
-type bareNode struct {
-	Node
-	number int
-}
-
 // One node of three has replaced the ticket of a first attempt by its own clock. The waiter may be
 // first there, and keep out one that is first at the others: it asks again at once.
 func TestAWaiterThatIsFirstAtAMinorityAsksAgain(t *testing.T) {
@@ -48,7 +43,7 @@ func TestAWaiterThatIsFirstAtAMinorityAsksAgain(t *testing.T) {
 			defer c.Close()
 			cells := make([]Cell, 3)
 			for i := range cells {
-				cells[i] = Cell{Node: bareNode{number: i}, Name: "x"}
+				cells[i] = Cell{Node: bareNode{name: fmt.Sprint(i)}, Name: "x"}
 			}
 			l := New(c, "x", core.Majority(3, 3), cells, options.Settings{TTL: time.Second, NodeTimeout: time.Second}, nil)
 			k := l.newCall(&l.lock, c.nextTicket(), nil, nil)

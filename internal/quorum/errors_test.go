@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
 )
 
 // said is an error reply of a server.
@@ -19,6 +21,14 @@ func (s said) Error() string { return string(s) }
 func (said) RedisError()     {}
 
 var _ redis.Error = said("")
+
+// bareNode is a node that only has a name.
+type bareNode struct {
+	Node
+	name string
+}
+
+func (n bareNode) String() string { return n.name }
 
 // A refused call is not sent again; a call to a server that does not serve is. Names in the text of
 // an error do not matter.
@@ -57,5 +67,27 @@ func TestANodeIsDownIfItDoesNotServe(t *testing.T) {
 	}
 	if isDown(errors.Join(quorumlock.ErrNotALock, io.EOF)) {
 		t.Error("a key that is no lock makes no node down")
+	}
+}
+
+// Too late is neither held nor an outage, and names the nodes that failed.
+func TestALateGrantHasAnErrorOfItsOwn(t *testing.T) {
+	far := bareNode{name: "far"}
+	l := &Lock{name: "x", cells: []Cell{{Node: far}}, nodes: []Node{far}}
+	for name, tt := range map[string]struct {
+		why    core.Reason
+		parked *Parked
+		text   string
+	}{
+		"no token in time":         {core.NoToken, nil, "node far: refused"},
+		"the end of the TTL":       {core.TooLate, nil, "nothing is left of the TTL"},
+		"the end of a parked hold": {core.TooLate, &Parked{}, "too little time is left for the detached hold"},
+	} {
+		c := &call{lock: l, parked: tt.parked, machine: core.New(&core.Config{Tree: core.Majority(1, 1)}, nil, 1)}
+		c.machine.Cells[0].Err = errors.New("refused")
+		err := c.failure(tt.why)
+		if !errors.Is(err, quorumlock.ErrTooLate) || errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, quorumlock.ErrHeld) || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
