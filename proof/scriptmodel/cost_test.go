@@ -46,11 +46,6 @@ func (s *lua) crowd(t *testing.T, shares, waiters int, several bool) {
 	for i := range shares {
 		lock.Fields = append(lock.Fields, scriptmodel.Field{Name: fmt.Sprintf("r:%d.2", i), Value: fmt.Sprintf("%013d", expires-1)})
 	}
-	s.put("x", lock)
-	s.put(wire.TokenKey("x"), scriptmodel.Value{Text: "7", Expires: expires})
-	if waiters == 0 {
-		return
-	}
 	queue, entries := scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}
 	for i := range waiters {
 		waiter := fmt.Sprintf("w:%d", i)
@@ -61,8 +56,8 @@ func (s *lua) crowd(t *testing.T, shares, waiters int, several bool) {
 		}
 		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: waiter, Value: entry})
 	}
-	s.put(wire.QueueKey("x"), queue)
-	s.put(wire.EntriesKey("x"), entries)
+	token := scriptmodel.Value{Text: "7", Expires: expires}
+	scene(map[string]scriptmodel.Value{"x": lock, wire.TokenKey("x"): token, wire.QueueKey("x"): queue, wire.EntriesKey("x"): entries}).do(s)
 }
 
 // The number of keys and fields that a script looks at does not grow with the number of sharers or
