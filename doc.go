@@ -62,8 +62,9 @@
 //     this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of
 //     most nodes agree. While nodes are busy, a caller with less than 250 ms until its deadline
 //     may ask none of them. A handoff costs the same for 4 waiters as for 256 waiters. A lock that
-//     becomes free by expiry is passed on within two seconds, however many dead waiters are queued;
-//     if it was handed to one of them, within two seconds and 37.5 ms for each, 30 seconds at most.
+//     becomes free by expiry is passed on within two seconds, however many dead waiters are queued.
+//     After a handoff to a dead waiter it may take 37.5 ms longer for each dead waiter, up to 30
+//     seconds in all.
 //  10. Of contenders that call TryLock for a free lock at the same time, one acquires it.
 //  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option.
 //     While both wait, each side gets at least about a third of the grants, but less of a lock that

@@ -51,9 +51,9 @@ func WithWait(limit time.Duration) Option { return func(s *resolved) { s.Wait = 
 
 // WithNodeTimeout sets how long one node may take to answer before it counts as unreachable for the
 // current call. Calls wait for a slow node only while the other nodes are no quorum. The timeout
-// must be positive, and at most the TTL: a later answer grants nothing. A renewal has the longest
-// timeout of the client's leases. Default: a twentieth of the TTL, but at least 50 ms and at most
-// 1 s.
+// must be positive, and at most the TTL: a later answer grants nothing. Renewals sent together use
+// the longest of their node timeouts. Default: a twentieth of the TTL, but at least 50 ms and at
+// most 1 s.
 func WithNodeTimeout(limit time.Duration) Option { return func(s *resolved) { s.NodeTimeout = limit } }
 
 // WithDrift sets the allowance for clocks that run at different rates. Default [DefaultDrift].

@@ -80,7 +80,7 @@ func (f *fake) usedConns() int {
 	return f.used
 }
 
-// say sends text on the last connection, and returns when it was read.
+// say sends text on the newest connection, and returns after the client has read it.
 func (f *fake) say(text string) {
 	f.mu.Lock()
 	c := f.conns[len(f.conns)-1]

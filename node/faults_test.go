@@ -57,7 +57,7 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 		}, want: "not connected to", unsent: true},
 		"a dialer that panics":          {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { panic("oh") }, want: "the dialer panicked: oh", unsent: true},
 		"a dialer that returns nothing": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { return nil, nil }, want: "neither a connection nor an error", unsent: true},
-		"a reply to nobody as a write fails": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) {
+		"a reply to no call while a write fails": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) {
 			f := good()
 			c, err := f.dial(context.Background(), "", "")
 			return &meddled{Conn: c, write: func([]byte) (int, error) {
@@ -99,12 +99,11 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 	}
 }
 
-// meddled is a connection whose writes of scripts are those of a test, which may also do something
-// before it is closed after one.
+// meddled is a connection on which a test replaces the writes of scripts.
 type meddled struct {
 	net.Conn
 	write  func(b []byte) (int, error)
-	closes func() // nil if there is nothing to do
+	closes func() // called by Close after such a write; may be nil
 	wrote  atomic.Bool
 }
 
@@ -123,15 +122,15 @@ func (c *meddled) Close() error {
 	return c.Conn.Close()
 }
 
-// A reply that says that the script is unknown may be in the socket when the node is closed.
-func TestACallIsAnsweredIfItsScriptIsUnknownAsTheNodeIsClosed(t *testing.T) {
+// A NOSCRIPT reply may arrive while the node is being closed.
+func TestANoScriptReplyDuringCloseAnswersTheCall(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		var n *node.Node
 		n = dial(t, "redis://h", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-			f := scripted("") // of this connection
+			f := scripted("") // a server for this connection only
 			c, err := f.dial(ctx, network, addr)
 			return &meddled{Conn: c, write: func(b []byte) (int, error) {
-				go n.Close() //nolint:errcheck // it is closed again
+				go n.Close() //nolint:errcheck // the cleanup of dial checks Close
 				time.Sleep(10 * time.Millisecond)
 				return len(b), nil
 			}, closes: func() { f.say("-NOSCRIPT unknown\r\n") }}, err
@@ -143,8 +142,8 @@ func TestACallIsAnsweredIfItsScriptIsUnknownAsTheNodeIsClosed(t *testing.T) {
 	})
 }
 
-// A server that refuses all connections, or has too many, does not get a new one for each call. Its
-// error is that of all calls. When it accepts again, calls are sent soon.
+// A server that refuses connections, or has too many, does not get a new one for each call. Every
+// call returns the server's error. Calls succeed soon after it accepts again.
 func TestAServerThatRefusesConnectionsIsSpared(t *testing.T) {
 	for _, refusal := range []string{
 		"-WRONGPASS invalid username-password pair or user is disabled.",
@@ -166,8 +165,8 @@ func TestAServerThatRefusesConnectionsIsSpared(t *testing.T) {
 					t.Fatalf("a call: %v", err)
 				}
 			}
-			if conns := len(f.conns); conns > 150 { // with witnesses
-				t.Errorf("%d connections in 10 s", conns)
+			if conns := len(f.conns); conns > 150 { // including the witnesses
+				t.Errorf("%d connections in 10 s, want at most 150", conns)
 			}
 			f.mu.Lock()
 			f.answer = func(args []string) string {

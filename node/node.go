@@ -55,10 +55,10 @@ func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeou
 // client certificate.
 func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } }
 
-// A Dialer opens a connection to a node. Close must end the connection's reads and writes, and must
-// not block. A connection without deadlines, such as an SSH channel, must return errors from the
-// methods that set deadlines. A connection that is returned after the end of ctx may be used or
-// closed.
+// A Dialer opens a connection to a node. The connection's Close must end its reads and
+// writes, and must not block. A connection without deadlines, such as an SSH channel, must return
+// errors from the methods that set deadlines. A connection that is returned after the end of ctx may
+// be used or closed.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // WithDialer sets the function that opens connections to a dialled node, for instance through a
@@ -153,8 +153,8 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // to the server of the key.
 //
 // A client may apply the deadlines of its calls (ContextTimeoutEnabled). If connecting then takes
-// longer than a call may, the node opens the connection with a PING of its own. A client that does
-// not may send a call after its deadline, once a slow connect has ended. The limits of
+// longer than a call may, the node opens the connection with a PING of its own. Without
+// ContextTimeoutEnabled, a call may be sent after its deadline, if connecting was slow. The limits of
 // [Dial] on replies do not apply. The node does not detect an address that leads to several
 // servers; only redlock.Client.Diagnose does. go-redis logs the client's failed dials to stderr:
 // see redis.SetLogger.

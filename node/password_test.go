@@ -141,7 +141,7 @@ func TestCredentialsMayChange(t *testing.T) {
 			t.Errorf("error %v, want that of the credentials", err)
 		}
 		secret.set("two", nil)
-		settle(10 * time.Millisecond) // a failure is not tried again at once
+		settle(10 * time.Millisecond) // the next connect waits this long after a failure
 		mustAcquire(t, n, alice, 1)
 	})
 	err := locktest.Err(node.Dial("redis://billing:s3cret@h", node.WithCredentials(new(tokens).get)))

@@ -202,11 +202,11 @@ func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
 			plays(m, append(tt.answers, unlock)...)
 			for failed, want := range map[bool]int{true: tt.failed, false: tt.answered} {
 				if _, times := m.Retry(Call{Do: Release, Cell: 2, Attempt: 1}, failed); times != want {
-					t.Errorf("if the release has failed (%v), it is confirmed %d times more, want %d", failed, times, want)
+					t.Errorf("release failed %v: needs %d confirmations, want %d", failed, times, want)
 				}
 			}
 			if _, times := m.Retry(Call{Do: Renew, Cell: 2, Attempt: 1}, true); times != 0 {
-				t.Errorf("a renewal is confirmed %d times", times)
+				t.Errorf("a renewal needs %d confirmations, want 0", times)
 			}
 		})
 	}

@@ -278,7 +278,7 @@ func TestAttemptsOnFreeCellsAloneBecomeRarer(t *testing.T) {
 	}
 }
 
-// A pause lasts for 32 round trips, and leaves at least four. A pause that is over leaves any time.
+// A pause lasts for 32 round trips, and leaves at least four. After it, there is no minimum.
 func TestPauseOfCallersWithLittleTime(t *testing.T) {
 	for _, tt := range []struct {
 		since, left, pause time.Duration

@@ -89,7 +89,7 @@ const (
 type Client struct {
 	id          string           // `<label>~<uuid>`: the client in its owners
 	wake        string           // the channel on which nodes call its waiters
-	windowOwner quorumlock.Owner // owner of entries that keep a window free: see Open in package wire
+	windowOwner quorumlock.Owner // owner of the entries that keep a window free: see wire.Call.Open
 	calls       atomic.Uint64    // number of calls begun
 
 	base   time.Time                         // zero of the machines' clocks

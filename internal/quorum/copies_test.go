@@ -45,7 +45,7 @@ func TestCopiesOfAProcessExcludeEachOther(t *testing.T) {
 				if err == nil || !same && (few || !errors.Is(err, quorumlock.ErrHeld)) {
 					t.Errorf("TryLock of the copy: %v, want ErrHeld alone", err)
 				}
-				locktest.HoldsAll(t, one.servers, first) // nothing of it is given back
+				locktest.HoldsAll(t, one.servers, first) // no part of it is released
 			}
 			time.Sleep(time.Minute)
 			locktest.Held(t, first)

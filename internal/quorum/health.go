@@ -115,8 +115,8 @@ func (h *health) answers(n Node) bool {
 	return s != nil && s.Answers()
 }
 
-// isDown reports whether a call failed because the node does not serve, or could not be connected
-// to: the same call may succeed later. Otherwise the node refused this call.
+// isDown reports whether a call failed because the node does not serve, or the connection failed.
+// The same call may succeed later. Otherwise the node refused this call.
 func isDown(err error) bool {
 	if errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock) {
 		return false

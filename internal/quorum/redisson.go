@@ -110,9 +110,9 @@ func (c *Client) lookAfter(w *call, cell Cell, pause time.Duration, before func(
 	})
 }
 
-// listenToRedisson makes a call hear the releases of the known peers at its cells. A call that
-// waits subscribes to them. A first attempt joins the subscriptions that there are: a release may
-// be heard before the refusal by the hold that it ended. Only the call's goroutine calls it.
+// listenToRedisson registers a call for the releases of the known peers at its cells. A call that
+// waits subscribes to them. A first attempt only joins existing subscriptions: the release of a
+// hold may arrive before the refusal that the hold caused. Only the call's goroutine calls it.
 func (c *call) listenToRedisson(waits bool) {
 	client := c.lock.client
 	s := &client.redisson
@@ -227,7 +227,7 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 	}
 }
 
-// position returns the call's position in the queue of a cell, 0 if unknown, and its phase.
+// position returns the call's position in a cell's queue (0 if unknown) and the call's phase.
 func (c *call) position(cell int) (int, core.Phase) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

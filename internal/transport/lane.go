@@ -64,9 +64,9 @@ type lane struct {
 
 	// Used by the worker only.
 	dialling   <-chan dialled // a dial under way; nil if there is none
-	refusal    error          // of the last handshake that failed
+	refusal    error          // error of the last failed handshake; valid until retryAt
 	retryAt    time.Time      // earliest time of the next connect
-	retryAfter time.Duration  // from the refusal to retryAt; 0 after a handshake
+	retryAfter time.Duration  // pause from refusal to retryAt; 0 after a success
 	noInfo     time.Time      // the last time that only INFO had no reply
 	noInfos    int            // number of such times in a row
 }

@@ -13,13 +13,13 @@ import (
 // pipeline is the calls of one write.
 type pipeline struct {
 	requests []*request
-	calls    []*command // of the requests, without the answered ones
-	out      []byte     // the encoded calls
-	alone    int        // number of calls with a command of their own; the others are the bundle
-	source   bool       // the bundle sends its source
-	taken    int        // number of replies read
-	resend   bool       // the server did not run some calls
-	encoded  atomic.Bool
+	calls    []*command  // of the requests, without the answered ones
+	out      []byte      // the encoded calls
+	alone    int         // number of calls with a command of their own; the others are the bundle
+	source   bool        // the bundle sends its source
+	taken    int         // number of replies read
+	resend   bool        // the server did not run some calls
+	encoded  atomic.Bool // set before the write; a reply before that belongs to no call
 	sent     time.Time
 	until    time.Time // when the replies are overdue
 }
@@ -133,7 +133,7 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 // holds mu.
 func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 	i := slices.Index(l.underWay, f)
-	if i < 0 { // replies to no call have answered it
+	if i < 0 { // answered already, by replies that belong to no call
 		return nil
 	}
 	l.underWay = slices.Delete(l.underWay, i, i+1)

@@ -45,9 +45,9 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 
 // connect makes the connection, which may take longer than a call may take. Calls are answered at
 // their own deadlines meanwhile. If it fails, all queued calls fail. If it only takes too long, the
-// calls before their deadlines wait for the next try. After a handshake that failed, there is no
-// try for a moment, and calls fail with its error: a server with too many clients, or a wrong
-// password, does not have a connection from each call.
+// calls before their deadlines wait for the next try. After a failed handshake, the next try waits,
+// and calls fail with the handshake's error. So a server that has too many clients, or refuses the
+// password, does not get a connection for each call.
 func (l *lane) connect() {
 	ctx, cancel := context.WithTimeout(l.ctx, l.node.connectLimit)
 	defer cancel()
@@ -86,7 +86,7 @@ func (l *lane) connect() {
 	}
 }
 
-// After consecutive handshakes that failed, the time until the next try doubles from firstRetry to
+// The pause after a failed handshake doubles with each further failure, from firstRetry to
 // lastRetry.
 const (
 	firstRetry = 10 * time.Millisecond

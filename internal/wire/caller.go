@@ -19,8 +19,8 @@ type Terms struct {
 
 const (
 	// maxHandTTL caps the TTL of a handoff: if the new holder is dead, the next waiter waits this
-	// long. It counts from the waiter's last attempt, at most fresh ago, so that over a
-	// second is left of this TTL.
+	// long. The TTL counts from the waiter's last attempt, which is no older than fresh. So more
+	// than a second of maxHandTTL is left.
 	maxHandTTL = 1800 * time.Millisecond
 	fresh      = 650 * time.Millisecond // FRESH in queue.lua
 )

@@ -101,8 +101,8 @@ func (p *process) tellWaiters() {
 	}
 }
 
-// listenToPeers makes a call hear the releases of the known peers at its cells. A first attempt
-// joins the subscriptions that there are.
+// listenToPeers registers a call for the releases of the known peers at its cells. A first attempt
+// only joins existing subscriptions.
 func (c *call) listenToPeers(waits bool) {
 	p := c.process
 	if p.redisson == nil || p.closed {

@@ -341,7 +341,7 @@ func TestAWaiterThatMeetsRedissonLateListens(t *testing.T) {
 	})
 }
 
-// A release may be heard before the answers of the attempt that its hold refuses.
+// A release by Redisson may arrive before the refusal that its hold caused.
 func TestAnAttemptHearsAReleaseByRedisson(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

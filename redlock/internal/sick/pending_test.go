@@ -111,8 +111,8 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 	}
 }
 
-// A node that refuses to be connected to has run no release. It gets the release when it accepts the
-// credentials, as after an ACL that is applied late.
+// A node that refuses the connection has not run the release. It gets the release once it accepts
+// the credentials, for instance after a late change of its ACL.
 func TestANodeThatRefusedTheCredentialsGetsTheReleaseLater(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 3, node.WithCredentials(func(context.Context) (node.Credentials, error) {
@@ -129,7 +129,7 @@ func TestANodeThatRefusedTheCredentialsGetsTheReleaseLater(t *testing.T) {
 		locktest.Unlock(t, lease)
 		time.Sleep(2 * time.Second)
 		locktest.Equal(t, len(locktest.Keys(servers[0])) > 0, true, "the node that refuses the credentials has the lock")
-		locktest.Equal(t, events.Of(quorumlock.NodeDown), 1, "nodes that are down")
+		locktest.Equal(t, events.Of(quorumlock.NodeDown), 1, "NodeDown events")
 		servers[0].Redis.RequireAuth("s3cret")
 		time.Sleep(time.Second)
 		locktest.Equal(t, len(locktest.Keys(servers[0])), 0, "keys of the node, a second after it accepts them")
