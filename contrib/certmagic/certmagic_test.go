@@ -7,14 +7,12 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	certmagiclock "github.com/quorumlock/quorumlock/contrib/certmagic"
+	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -35,9 +34,7 @@ type issuer struct {
 
 func newIssuer(t testing.TB) *issuer {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	internaltest.Must(t, err, "GenerateKey")
 	return &issuer{key: key}
 }
 
@@ -68,6 +65,12 @@ func order(t testing.TB, storage certmagic.Storage, from certmagic.Issuer, name 
 	return config.ObtainCertSync(t.Context(), name)
 }
 
+// connect replaces redlock.Dial(urls): three servers in the process.
+func connect() (client *redlock.Client, stop func()) {
+	client, _, stop = internaltest.Connect(3)
+	return client, stop
+}
+
 func mutexes(client *redlock.Client) func(string) quorumlock.Locker {
 	return client.Lockers("certmagic:")
 }
@@ -90,15 +93,12 @@ func TestAFleetOrdersEachCertificateOnce(t *testing.T) {
 				var storage certmagic.Storage = files
 				if locked {
 					var err error
-					if storage, err = certmagiclock.New(files, mutexes(nodes.NewClient())); err != nil {
-						t.Fatal(err)
-					}
+					storage, err = certmagiclock.New(files, mutexes(nodes.NewClient()))
+					internaltest.Must(t, err, "New")
 				}
 				for i := range names {
 					wg.Go(func() {
-						if err := order(t, storage, from, fmt.Sprintf("%d.example.com", i)); err != nil {
-							t.Error(err)
-						}
+						internaltest.OK(t, order(t, storage, from, fmt.Sprintf("%d.example.com", i)), "order")
 					})
 				}
 			}
@@ -118,44 +118,25 @@ func TestAFleetOrdersEachCertificateOnce(t *testing.T) {
 func newStorage(t *testing.T, lock func(string) quorumlock.Locker) *certmagiclock.Storage {
 	t.Helper()
 	s, err := certmagiclock.New(&certmagic.FileStorage{Path: t.TempDir()}, lock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	internaltest.Must(t, err, "New")
 	return s
 }
 
 // Two storages are two processes.
 func TestOneProcessHasTheLockOfAName(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	internaltest.Bubble(t, func(t *testing.T) {
 		nodes := nodetest.Start(t, 3)
 		a, b := newStorage(t, mutexes(nodes.NewClient())), newStorage(t, mutexes(nodes.NewClient()))
 		ctx, cancel := context.WithCancel(t.Context())
-		if err := a.Lock(ctx, "x"); err != nil {
-			t.Fatal(err)
-		}
+		internaltest.Must(t, a.Lock(ctx, "x"), "Lock")
 		cancel()
 		time.Sleep(time.Minute) // it is renewed, though ctx is done
-		if ok, err := b.TryLock(t.Context(), "x"); ok || err != nil {
-			t.Errorf("TryLock of a lock that is held: %v, %v, want false and no error", ok, err)
-		}
-		soon, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := b.Lock(soon, "x"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Lock with a deadline: %v, want DeadlineExceeded", err)
-		}
-		if ok, err := b.TryLock(t.Context(), "y"); !ok || err != nil {
-			t.Errorf("TryLock of another name: %v, %v", ok, err)
-		}
-		if err := a.Unlock(ctx, "x"); err != nil {
-			t.Errorf("Unlock with a done context: %v", err)
-		}
-		if err := b.Lock(t.Context(), "x"); err != nil {
-			t.Errorf("Lock after Unlock: %v", err)
-		}
-		if err := a.Unlock(t.Context(), "x"); !errors.Is(err, quorumlock.ErrNotHeld) {
-			t.Errorf("Unlock of somebody else's lock: %v, want ErrNotHeld", err)
-		}
+		try(t, b, "x", false)
+		internaltest.Is(t, b.Lock(internaltest.Within(t, time.Second), "x"), context.DeadlineExceeded, "Lock")
+		try(t, b, "y", true)
+		internaltest.OK(t, a.Unlock(ctx, "x"), "Unlock with a done context")
+		internaltest.OK(t, b.Lock(t.Context(), "x"), "Lock after Unlock")
+		internaltest.Is(t, a.Unlock(t.Context(), "x"), quorumlock.ErrNotHeld, "Unlock of somebody else's lock")
 		nodes.Kill()
 		if ok, err := a.TryLock(t.Context(), "z"); ok || err == nil {
 			t.Errorf("TryLock while the nodes are down: %v, %v, want an error", ok, err)
@@ -163,43 +144,37 @@ func TestOneProcessHasTheLockOfAName(t *testing.T) {
 	})
 }
 
+// try calls TryLock, which returns want and no error.
+func try(t *testing.T, s *certmagiclock.Storage, name string, want bool) {
+	t.Helper()
+	if ok, err := s.TryLock(t.Context(), name); ok != want || err != nil {
+		t.Errorf("TryLock of %q: %v, %v, want %v and no error", name, ok, err, want)
+	}
+}
+
 // The same in one process: the caller that lost the lock unlocks while another is at work.
 func TestTheUnlockOfALostLockDoesNotFreeTheNext(t *testing.T) {
 	lock := locktest.New("x")
 	s := newStorage(t, func(string) quorumlock.Locker { return lock })
-	if err := s.Lock(t.Context(), "x"); err != nil {
-		t.Fatal(err)
-	}
+	internaltest.Must(t, s.Lock(t.Context(), "x"), "Lock")
 	lock.Lose()
-	if err := s.Lock(t.Context(), "x"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Unlock(t.Context(), "x"); err != nil { // of the first
-		t.Error(err)
-	}
-	if ok, err := s.TryLock(t.Context(), "x"); ok || err != nil {
-		t.Errorf("TryLock: %v, %v, want false: the second still has the lock", ok, err)
-	}
-	if err := s.Unlock(t.Context(), "x"); err != nil {
-		t.Error(err)
-	}
-	if ok, err := s.TryLock(t.Context(), "x"); !ok || err != nil {
-		t.Errorf("TryLock when both have unlocked: %v, %v, want true", ok, err)
-	}
+	internaltest.Must(t, s.Lock(t.Context(), "x"), "Lock")
+	internaltest.OK(t, s.Unlock(t.Context(), "x"), "Unlock") // of the first
+	try(t, s, "x", false)                                    // the second still has the lock
+	internaltest.OK(t, s.Unlock(t.Context(), "x"), "Unlock")
+	try(t, s, "x", true)
 }
 
 func TestBadArgumentsAreRefused(t *testing.T) {
 	none := func(string) quorumlock.Locker { return nil }
-	_, noStorage := certmagiclock.New(nil, none)
-	_, noFunc := certmagiclock.New(&certmagic.FileStorage{}, nil)
-	_, nilStorage := certmagiclock.New((*certmagic.FileStorage)(nil), none)
 	typed := func(string) quorumlock.Locker { return (*locktest.Locker)(nil) }
-	_, noTry := newStorage(t, none).TryLock(t.Context(), "x")
 	for want, err := range map[string]error{
-		"the storage is nil": noStorage, "New: the storage is nil": nilStorage,
-		`returned nil for the name "y"`: newStorage(t, typed).Lock(t.Context(), "y"),
-		"the function is nil":           noFunc,
-		`returned nil for the name "x"`: newStorage(t, none).Lock(t.Context(), "x"), `nil for the name "x": return a lock`: noTry,
+		"the storage is nil":                  internaltest.Err(certmagiclock.New(nil, none)),
+		"New: the storage is nil":             internaltest.Err(certmagiclock.New((*certmagic.FileStorage)(nil), none)),
+		"the function is nil":                 internaltest.Err(certmagiclock.New(&certmagic.FileStorage{}, nil)),
+		`returned nil for the name "x"`:       newStorage(t, none).Lock(t.Context(), "x"),
+		`returned nil for the name "y"`:       newStorage(t, typed).Lock(t.Context(), "y"),
+		`nil for the name "x": return a lock`: internaltest.Err(newStorage(t, none).TryLock(t.Context(), "x")),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
