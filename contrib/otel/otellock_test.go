@@ -22,6 +22,7 @@ import (
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
+	"github.com/quorumlock/quorumlock/multilock"
 )
 
 // sdk has the spans and metrics that an Observer has made.
@@ -51,9 +52,7 @@ func (s *sdk) metrics() map[string]metricdata.Metrics {
 	s.t.Helper()
 	synctest.Wait() // some events come from goroutines of their own
 	var all metricdata.ResourceMetrics
-	if err := s.reader.Collect(context.Background(), &all); err != nil {
-		s.t.Fatal(err)
-	}
+	locktest.Must(s.t, s.reader.Collect(context.Background(), &all), "Collect")
 	found := make(map[string]metricdata.Metrics)
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -153,22 +152,22 @@ func attr(s sdktrace.ReadOnlySpan, key string) string {
 func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
-		first := must(t)(nodes.Client().Mutex("x").Lock(t.Context()))
+		first := locktest.Lock(t, nodes.Client().Mutex("x"))
 		s.wantNumber(1, "quorumlock.held")
 
 		ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
-		done := make(chan *quorumlock.Lease)
-		go func() { done <- must(t)(nodes.NewClient(s.option).Mutex("x").Lock(ctx)) }()
+		m := nodes.NewClient(s.option).Mutex("x")
+		done := locktest.Go(func() *quorumlock.Lease { return locktest.LockIn(t, ctx, m) })
 		time.Sleep(2 * time.Second)
 		s.wantNumber(1, "quorumlock.acquiring")
-		unlock(t, first, t.Context())
+		locktest.Unlock(t, first)
 		second := <-done
 		time.Sleep(time.Second)
 		if got, want := spanOf(second.Context()), work.SpanContext(); !got.Equal(want) {
 			t.Errorf("the work under the lock has the span %v, want that of the caller, %v", got, want)
 		}
 		unlockCtx, unlocking := s.traces.Tracer("test").Start(context.Background(), "elsewhere")
-		unlock(t, second, unlockCtx)
+		locktest.OK(t, second.Unlock(unlockCtx), "Unlock")
 		unlocking.End()
 		work.End()
 
@@ -199,7 +198,7 @@ func TestWaitingInTheProcessCounts(t *testing.T) {
 		ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
 		defer work.End()
 		m := nodes.Client().Mutex("x")
-		lease := must(t)(m.Lock(t.Context()))
+		lease := locktest.Lock(t, m)
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		for range 4 {
@@ -212,7 +211,7 @@ func TestWaitingInTheProcessCounts(t *testing.T) {
 		}
 		s.wantDurations(1, time.Second, "quorumlock.wait.duration")
 		s.wantNumber(1, "quorumlock.refused", "error.type=timeout", "quorumlock.operation=lock")
-		unlock(t, lease, t.Context())
+		locktest.Unlock(t, lease)
 		_ = nodes.Client().Close()
 	})
 }
@@ -232,7 +231,7 @@ func TestLossIsCountedByReason(t *testing.T) {
 		locktest.Run(t, string(reason), func(t *testing.T) {
 			s, nodes := observe(t)
 			ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
-			lease := must(t)(nodes.Client().Mutex("x", tt.opts...).Lock(ctx))
+			lease := locktest.LockIn(t, ctx, nodes.Client().Mutex("x", tt.opts...))
 			tt.harm(nodes)
 			<-lease.Context().Done()
 			held, _ := s.durations("quorumlock.hold.duration")
@@ -266,7 +265,7 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 		call   func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error
 	}{
 		"held": {codes.Unset, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
+			locktest.Lock(t, n.NewClient().Mutex("x"))
 			return locktest.Err(m.TryLock(t.Context()))
 		}},
 		"no_quorum": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
@@ -274,28 +273,26 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 			return locktest.Err(m.TryLock(t.Context()))
 		}},
 		"timeout": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			return locktest.Err(m.Lock(ctx))
+			locktest.Lock(t, n.NewClient().Mutex("x"))
+			return locktest.Err(m.Lock(locktest.Within(t, time.Second)))
 		}},
 		"cancelled": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
+			locktest.Lock(t, n.NewClient().Mutex("x"))
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
 			return locktest.Err(m.Lock(ctx))
 		}},
 		"closed": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
+			locktest.Lock(t, n.NewClient().Mutex("x"))
 			time.AfterFunc(time.Second, func() { _ = n.Client().Close() })
 			return locktest.Err(m.Lock(t.Context()))
 		}},
 		"wrong_kind": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			must(t)(n.NewClient().Semaphore("x", 2).Lock(t.Context()))
+			locktest.Lock(t, n.NewClient().Semaphore("x", 2))
 			return locktest.Err(m.TryLock(t.Context()))
 		}},
 		"misuse": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			reader := must(t)(n.Client().RWMutex("x", quorumlock.WithObserver(nil)).RLock(t.Context()))
+			reader := locktest.Lock(t, n.Client().RWMutex("x", quorumlock.WithObserver(nil)).RLocker())
 			return locktest.Err(m.TryLock(reader.Context()))
 		}},
 	} {
@@ -321,7 +318,7 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 func TestRenewalsAndNodesAreMeasured(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
-		lease := must(t)(nodes.Client().Mutex("x").Lock(t.Context()))
+		lease := locktest.Lock(t, nodes.Client().Mutex("x"))
 		time.Sleep(4 * time.Second) // a renewal at 3.3 s makes a connection
 		nodes.Delay(100 * time.Millisecond)
 		time.Sleep(7 * time.Second) // renewals at 6.7 and 10 s
@@ -338,7 +335,7 @@ func TestRenewalsAndNodesAreMeasured(t *testing.T) {
 		nodes.Restart(3)
 		time.Sleep(4 * time.Second)
 		s.wantNumber(3, "quorumlock.node.up")
-		unlock(t, lease, t.Context())
+		locktest.Unlock(t, lease)
 	})
 }
 
@@ -347,14 +344,14 @@ func TestReentryIsNoSecondHold(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
 		m := nodes.Client().Mutex("x")
-		outer := must(t)(m.Lock(t.Context()))
+		outer := locktest.Lock(t, m)
 		time.Sleep(time.Second)
-		inner := must(t)(m.Lock(outer.Context()))
+		inner := locktest.LockIn(t, outer.Context(), m)
 		s.wantNumber(1, "quorumlock.held")
-		unlock(t, outer, t.Context())
+		locktest.Unlock(t, outer)
 		s.wantNumber(1, "quorumlock.held")
 		time.Sleep(time.Second)
-		unlock(t, inner, t.Context())
+		locktest.Unlock(t, inner)
 		s.wantNumber(0, "quorumlock.held")
 		s.wantDurations(1, 2*time.Second, "quorumlock.hold.duration")
 	})
@@ -368,10 +365,10 @@ func TestNamesOfLocksAreThereOnlyIfAskedFor(t *testing.T) {
 			other := nodes.NewClient()
 			for i := range locks {
 				m := nodes.Client().Mutex(fmt.Sprint("private-", i))
-				lease := must(t)(m.Lock(t.Context()))
+				lease := locktest.Lock(t, m)
 				locktest.Refused(t, other.Mutex(m.Name(), s.option))
 				time.Sleep(4 * time.Second)
-				unlock(t, lease, t.Context())
+				locktest.Unlock(t, lease)
 			}
 			var dump strings.Builder
 			for _, sp := range s.spans.Ended() {
@@ -405,7 +402,7 @@ func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
 		m := nodes.Client().Mutex("x")
-		unlock(t, must(t)(m.Lock(t.Context())), t.Context())
+		locktest.Unlock(t, locktest.Lock(t, m))
 		d := s.metrics()["quorumlock.acquire.duration"].Data.(metricdata.Histogram[float64])
 		span := s.spans.Ended()[0].SpanContext().SpanID()
 		if e := d.DataPoints[0].Exemplars; len(e) != 1 || string(e[0].SpanID) != string(span[:]) {
@@ -419,15 +416,15 @@ func TestEveryKindOfLockIsSeen(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
 		c := nodes.Client()
-		locks := []quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b").RLocker(), c.Semaphore("c", 2), nodes.Node().Mutex("d", s.option), all(t, s.option, c.Mutex("e"), c.Mutex("f"))}
+		both, err := multilock.New([]quorumlock.Locker{c.Mutex("e"), c.Mutex("f")}, s.option)
+		locktest.Must(t, err, "New")
+		locks := []quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b").RLocker(), c.Semaphore("c", 2), nodes.Node().Mutex("d", s.option), both}
 		var leases []*quorumlock.Lease
 		for _, l := range locks {
-			leases = append(leases, must(t)(l.Lock(t.Context())))
+			leases = append(leases, locktest.Lock(t, l))
 		}
 		s.wantNumber(int64(len(locks)), "quorumlock.held")
-		for _, l := range leases {
-			unlock(t, l, t.Context())
-		}
+		locktest.UnlockAll(t, leases...)
 		s.wantNumber(0, "quorumlock.held")
 	})
 }

@@ -20,6 +20,7 @@ import (
 	promlock "github.com/quorumlock/quorumlock/contrib/prometheus"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // both gives each event to two Observers.
@@ -106,34 +107,29 @@ func happen(t *testing.T, option quorumlock.Option) {
 	t.Helper()
 	nodes := nodetest.Start(t, 3, option)
 	x, ctx := nodes.Client().Mutex("x"), t.Context()
-	lease := must(t)(x.Lock(ctx))
-	inner := must(t)(x.Lock(lease.Context()))
+	lease := locktest.Lock(t, x)
+	inner := locktest.LockIn(t, lease.Context(), x)
 	locktest.Is(t, locktest.Err(nodes.NewClient(option).Mutex("x").TryLock(ctx)), quorumlock.ErrHeld, "TryLock")
 	go func() {
 		time.Sleep(15 * time.Second)
 		_, _ = inner.Unlock(ctx), lease.Unlock(ctx)
 	}()
-	limited, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
+	limited := locktest.Within(t, time.Second)
 	locktest.Is(t, locktest.Err(nodes.NewClient(option).Mutex("x").Lock(limited)), context.DeadlineExceeded, "Lock")
-	next := must(t)(nodes.NewClient(option).Mutex("x").Lock(ctx)) // waits, and is handed over
+	next := locktest.Lock(t, nodes.NewClient(option).Mutex("x")) // waits, and is handed over
 	nodes.Kill(1, 2)
 	<-next.Context().Done()
 	locktest.Is(t, next.Unlock(ctx), quorumlock.ErrLost, "Unlock")
 	locktest.Is(t, locktest.Err(x.TryLock(ctx)), quorumlock.ErrNoQuorum, "TryLock without a quorum")
 	nodes.Restart(1, 2)
-	must(t)(nodes.Client().Mutex("still held").Lock(ctx))
+	locktest.Lock(t, nodes.Client().Mutex("still held"))
 	synctest.Wait()
 }
 
-func must(t *testing.T) func(*quorumlock.Lease, error) *quorumlock.Lease {
-	return func(l *quorumlock.Lease, err error) *quorumlock.Lease {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
+// connect replaces redlock.Dial(urls): three servers in the process.
+func connect(opts ...quorumlock.Option) (client *redlock.Client, stop func()) {
+	client, _, stop = locktest.Connect(3, opts...)
+	return client, stop
 }
 
 func TestBadRegisterersAreRefused(t *testing.T) {
