@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,25 +15,6 @@ import (
 )
 
 func path(r *http.Request) string { return r.URL.Path }
-
-// serve starts a service that notes the tokens of the writes that its handler was given.
-func serve(t *testing.T, store fence.Store) (*httptest.Server, func() []uint64) {
-	t.Helper()
-	var mu sync.Mutex
-	var seen []uint64
-	server := httptest.NewServer(fence.Middleware(store, path)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, _ := fence.FromContext(r.Context())
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, token)
-	})))
-	t.Cleanup(server.Close)
-	return server, func() []uint64 {
-		mu.Lock()
-		defer mu.Unlock()
-		return seen
-	}
-}
 
 // send gives a handler a request with tokens, of which an empty one is none.
 func send(h http.Handler, method, path string, tokens ...string) *httptest.ResponseRecorder {
@@ -49,30 +29,17 @@ func send(h http.Handler, method, path string, tokens ...string) *httptest.Respo
 	return w
 }
 
-// put sends a write with a token, or without one if it is 0.
-func put(t *testing.T, url string, token uint64) *http.Response {
-	t.Helper()
-	ctx := t.Context()
-	if token != 0 {
-		ctx = fence.NewContext(ctx, token)
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader("x"))
-	must(t, err)
-	client := http.Client{Transport: fence.Transport(nil)}
-	response, err := client.Do(r)
-	must(t, err)
-	must(t, response.Body.Close())
-	if len(r.Header) != 0 {
-		t.Errorf("Transport has changed the request: %v", r.Header)
-	}
-	return response
-}
-
 func TestMiddlewareRefusesStaleTokens(t *testing.T) {
 	keys, _ := newRedis(t)
+	client := http.Client{Transport: fence.Transport(nil)}
 	for name, store := range map[string]fence.Store{"Memory": new(fence.Memory), "Redis": keys} {
 		t.Run(name, func(t *testing.T) {
-			server, seen := serve(t, store)
+			var seen []uint64 // the tokens of the writes that the handler was given
+			server := httptest.NewServer(fence.Middleware(store, path)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				token, _ := fence.FromContext(r.Context())
+				seen = append(seen, token)
+			})))
+			defer server.Close()
 			for _, step := range []struct {
 				path   string
 				token  uint64
@@ -80,14 +47,23 @@ func TestMiddlewareRefusesStaleTokens(t *testing.T) {
 			}{
 				{"/a", 5, 200}, {"/a", 5, 200}, {"/a", 7, 200}, {"/a", 6, 412}, {"/b", 1, 200}, {"/a", 8, 200}, {"/a", 0, 428},
 			} {
-				response := put(t, server.URL+step.path, step.token)
+				ctx := t.Context()
+				if step.token != 0 {
+					ctx = fence.NewContext(ctx, step.token)
+				}
+				r, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL+step.path, strings.NewReader("x"))
+				locktest.Must(t, err, "NewRequestWithContext")
+				response, err := client.Do(r)
+				locktest.Must(t, err, "Do")
+				locktest.Must(t, response.Body.Close(), "Close")
+				locktest.Equal(t, len(r.Header), 0, "headers of the request, which Transport must not change")
 				locktest.Equal(t, response.StatusCode, step.status, "token %d on %s", step.token, step.path)
-				err := fence.CheckResponse(response)
+				err = fence.CheckResponse(response)
 				if stale, ok := errors.AsType[*fence.StaleError](err); (step.status == 412) != ok || ok && *stale != (fence.StaleError{Resource: "/a", Token: 6, Seen: 7}) {
 					t.Errorf("token %d on %s: CheckResponse says %v", step.token, step.path, err)
 				}
 			}
-			locktest.Equal(t, fmt.Sprint(seen()), "[5 5 7 1 8]", "the handler was given the tokens")
+			locktest.Equal(t, fmt.Sprint(seen), "[5 5 7 1 8]", "the handler was given the tokens")
 		})
 	}
 }
@@ -176,17 +152,17 @@ func TestMemoryRefusesARequestThatIsOvertakenAsItWaits(t *testing.T) {
 		done := make(chan struct{})
 		h := fence.Middleware(&store, path)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
 		go send(h, "PUT", "/x", "7")
-		eight, nine := make(chan error, 1), make(chan error, 1)
-		for token, result := range map[uint64]chan error{8: eight, 9: nine} {
-			go func() {
+		enter := func(token uint64) <-chan error {
+			return locktest.Go(func() error {
 				time.Sleep(time.Duration(token) * time.Second)
 				leave, err := store.Enter(t.Context(), "/x", token)
 				if err == nil {
 					leave()
 				}
-				result <- err
-			}()
+				return err
+			})
 		}
+		eight, nine := enter(8), enter(9)
 		time.Sleep(time.Minute)
 		if len(eight)+len(nine) != 0 {
 			t.Error("somebody was let in while the first handler runs")
@@ -212,7 +188,7 @@ func TestMemoryLetsTheNextInAfterAPanic(t *testing.T) {
 func TestMemoryWaitsNoLongerThanItsContext(t *testing.T) {
 	var store fence.Memory
 	leave, err := store.Enter(t.Context(), "x", 7)
-	must(t, err)
+	locktest.Must(t, err, "Enter")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	locktest.Is(t, locktest.Err(store.Enter(ctx, "x", 8)), context.Canceled, "Enter with a done context")
@@ -220,6 +196,6 @@ func TestMemoryWaitsNoLongerThanItsContext(t *testing.T) {
 	leave() // more than once is no harm
 	locktest.Is(t, locktest.Err(store.Enter(t.Context(), "x", 7)), fence.ErrStale, "Enter with 7 after 8 has come")
 	leave, err = store.Enter(t.Context(), "x", 8)
-	must(t, err)
+	locktest.Must(t, err, "Enter")
 	leave()
 }

@@ -21,14 +21,14 @@ func newRedis(t *testing.T) (*fence.Redis, *miniredis.Miniredis) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	f, err := fence.NewRedis(client, 0)
-	must(t, err)
+	locktest.Must(t, err, "NewRedis")
 	return f, server
 }
 
 func holds(t *testing.T, server *miniredis.Miniredis, key, want string) {
 	t.Helper()
 	v, err := server.Get(key)
-	must(t, err)
+	locktest.Must(t, err, "Get")
 	locktest.Equal(t, v, want, "%s", key)
 }
 
@@ -37,31 +37,31 @@ func TestRedisRefusesStaleTokens(t *testing.T) {
 	ctx := t.Context()
 	locktest.Is(t, f.Set(ctx, "x", 5, "early", 0), fence.ErrMissing, "Set of a key that was never marked")
 	for _, token := range []uint64{9, 9, 10} {
-		must(t, f.Mark(ctx, "x", token))
+		locktest.Must(t, f.Mark(ctx, "x", token), "Mark")
 	}
-	must(t, f.Set(ctx, "x", 10, "ten", 0))
+	locktest.Must(t, f.Set(ctx, "x", 10, "ten", 0), "Set")
 	for name, err := range map[string]error{"Mark": f.Mark(ctx, "x", 9), "Set": f.Set(ctx, "x", 9, "nine", 0)} {
 		if stale, ok := errors.AsType[*fence.StaleError](err); !ok || *stale != (fence.StaleError{Resource: "x", Token: 9, Seen: 10}) || !errors.Is(err, fence.ErrStale) {
 			t.Errorf("%s with token 9 after 10: %v, want that it is stale", name, err)
 		}
 	}
 	holds(t, server, "x", "ten")
-	must(t, f.Set(ctx, "x", 11, "eleven", 0)) // a higher token marks itself
+	locktest.Must(t, f.Set(ctx, "x", 11, "eleven", 0), "Set") // a higher token marks itself
 	locktest.Is(t, f.Mark(ctx, "x", 10), fence.ErrStale, "Mark with 10 after a Set with 11")
 }
 
 // A Lua number cannot tell these tokens apart.
 func TestRedisComparesLargeTokensExactly(t *testing.T) {
 	f, _ := newRedis(t)
-	must(t, f.Mark(t.Context(), "x", math.MaxInt64))
+	locktest.Must(t, f.Mark(t.Context(), "x", math.MaxInt64), "Mark")
 	locktest.Is(t, f.Mark(t.Context(), "x", math.MaxInt64-1), fence.ErrStale, "Mark with a token that is lower by one")
-	must(t, f.Mark(t.Context(), "y", 99))
-	must(t, f.Mark(t.Context(), "y", 100)) // longer, though it sorts before
+	locktest.Must(t, f.Mark(t.Context(), "y", 99), "Mark")
+	locktest.Must(t, f.Mark(t.Context(), "y", 100), "Mark") // longer, though it sorts before
 }
 
 func TestGuardedScriptSeesItsOwnKeysAndArguments(t *testing.T) {
 	f, server := newRedis(t)
-	must(t, f.Mark(t.Context(), "x", 7))
+	locktest.Must(t, f.Mark(t.Context(), "x", 7), "Mark")
 	script := fence.Guard(`
 		redis.call('RPUSH', KEYS[2], ARGV[1], #KEYS, #ARGV)
 		return {KEYS[1], ARGV[2]} -- a comment at the end`)
@@ -84,33 +84,33 @@ func TestRedisKeepsTokensAsLongAsSaid(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close() //nolint:errcheck // the test has ended
 	anHour, err := fence.NewRedis(client, time.Hour)
-	must(t, err)
+	locktest.Must(t, err, "NewRedis")
 	ctx, key := t.Context(), "quorumlock_fence:{x}"
-	must(t, anHour.Mark(ctx, "x", 5))
+	locktest.Must(t, anHour.Mark(ctx, "x", 5), "Mark")
 	locktest.Equal(t, server.TTL(key), time.Hour, "the token is kept for")
 	server.FastForward(50 * time.Minute)
-	must(t, anHour.Set(ctx, "x", 5, "v", time.Minute))
+	locktest.Must(t, anHour.Set(ctx, "x", 5, "v", time.Minute), "Set")
 	locktest.Equal(t, server.TTL(key), time.Hour, "after a write, the token is kept for")
 	locktest.Equal(t, server.TTL("x"), time.Minute, "the value is kept for")
-	must(t, forever.Mark(ctx, "x", 5))
+	locktest.Must(t, forever.Mark(ctx, "x", 5), "Mark")
 	locktest.Equal(t, server.TTL(key), 0, "the token is kept for ever")
-	must(t, forever.Set(ctx, "x", 5, "v", 0))
+	locktest.Must(t, forever.Set(ctx, "x", 5, "v", 0), "Set")
 	locktest.Equal(t, server.TTL("x"), 0, "the value is kept for ever")
 }
 
 func TestRedisKeyOfATokenGoesWithTheResource(t *testing.T) {
 	f, server := newRedis(t)
-	must(t, f.Mark(t.Context(), "plain", 1))
-	must(t, f.Mark(t.Context(), "{tagged}:x", 1))
+	locktest.Must(t, f.Mark(t.Context(), "plain", 1), "Mark")
+	locktest.Must(t, f.Mark(t.Context(), "{tagged}:x", 1), "Mark")
 	holds(t, server, "quorumlock_fence:{plain}", "1")
 	holds(t, server, "quorumlock_fence*:{tagged}:x", "1")
 }
 
 func TestRedisRefusesAKeyThatHoldsSomethingElse(t *testing.T) {
 	f, server := newRedis(t)
-	must(t, server.Set("quorumlock_fence:{text}", "hello"))
+	locktest.Must(t, server.Set("quorumlock_fence:{text}", "hello"), "Set")
 	_, err := server.Lpush("quorumlock_fence:{list}", "hello")
-	must(t, err)
+	locktest.Must(t, err, "Lpush")
 	for _, resource := range []string{"text", "list"} {
 		err := f.Mark(t.Context(), resource, 7)
 		if err == nil || !strings.Contains(err.Error(), "no fencing token") || errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrMissing) {

@@ -13,43 +13,38 @@ import (
 	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestLockerConforms(t *testing.T) { testMyLocker(t) }
 
 // The library's own locks do what the checks ask for.
 func TestLocksOfTheLibraryConform(t *testing.T) {
-	for name, lock := range map[string]func(t *testing.T, c *redlock.Client) quorumlock.Locker{
-		"redlock.Mutex":                     func(_ *testing.T, c *redlock.Client) quorumlock.Locker { return c.Mutex("x") },
-		"redlock.RWMutex":                   func(_ *testing.T, c *redlock.Client) quorumlock.Locker { return c.RWMutex("x") },
-		"redlock.Semaphore with one permit": func(_ *testing.T, c *redlock.Client) quorumlock.Locker { return c.Semaphore("x", 1) },
-		"multilock.Mutex": func(t *testing.T, c *redlock.Client) quorumlock.Locker {
+	for name, lock := range map[string]func(t *testing.T, n *nodetest.Nodes) quorumlock.Locker{
+		"redlock.Mutex":    func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker { return n.NewClient().Mutex("x") },
+		"without a bubble": func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker { return n.NewClient().Mutex("x") },
+		"node.Mutex":       func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker { return n.Node().Mutex("x") },
+		"redlock.RWMutex":  func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker { return n.NewClient().RWMutex("x") },
+		"redlock.Semaphore with one permit": func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker {
+			return n.NewClient().Semaphore("x", 1)
+		},
+		"multilock.Mutex": func(t *testing.T, n *nodetest.Nodes) quorumlock.Locker {
+			c := n.NewClient()
 			return internaltest.Multi(t, c.Mutex("x"), c.Mutex("y"))
 		},
 	} {
-		if internaltest.Race && name != "redlock.Mutex" {
-			continue // they take a minute then; a run without it has them all
-		}
 		t.Run(name, func(t *testing.T) {
-			locktest.Conformance{Bubble: true, New: func(t *testing.T) (a, b quorumlock.Locker) {
+			switch name {
+			case "redlock.RWMutex", "redlock.Semaphore with one permit", "multilock.Mutex":
+				if internaltest.Race {
+					return // they take a minute then; a run without it has them all
+				}
+			}
+			locktest.Conformance{Bubble: name != "without a bubble", New: func(t *testing.T) (a, b quorumlock.Locker) {
 				n := nodetest.Start(t, 3)
-				return lock(t, n.NewClient()), lock(t, n.NewClient())
+				return lock(t, n), lock(t, n)
 			}}.Run(t)
 		})
 	}
-	t.Run("without a bubble", func(t *testing.T) {
-		locktest.Conformance{New: func(t *testing.T) (a, b quorumlock.Locker) {
-			n := nodetest.Start(t, 3)
-			return n.NewClient().Mutex("x"), n.NewClient().Mutex("x")
-		}}.Run(t)
-	})
-	t.Run("node.Mutex", func(t *testing.T) {
-		locktest.Conformance{Bubble: true, New: func(t *testing.T) (a, b quorumlock.Locker) {
-			n := nodetest.Start(t, 1)
-			return n.Node().Mutex("x"), n.Node().Mutex("x")
-		}}.Run(t)
-	})
 }
 
 // broken is a Locker that breaks one promise.

@@ -18,16 +18,6 @@ func bubble(t *testing.T, name string, f func(t *testing.T, l *locktest.Locker),
 	internaltest.Run(t, name, func(t *testing.T) { f(t, locktest.New("x", opts...)) })
 }
 
-func lock(t *testing.T, l *locktest.Locker) *quorumlock.Lease {
-	t.Helper()
-	return internaltest.MustLock(t, l)
-}
-
-func unlock(t *testing.T, lease *quorumlock.Lease) {
-	t.Helper()
-	internaltest.MustUnlock(t, lease)
-}
-
 func TestHold(t *testing.T) {
 	bubble(t, "takes a free lock at once", func(t *testing.T, l *locktest.Locker) {
 		release := l.Hold()
@@ -38,32 +28,24 @@ func TestHold(t *testing.T) {
 		}
 		release()
 		release() // once more is no harm
-		unlock(t, lock(t, l))
+		internaltest.MustUnlock(t, internaltest.MustLock(t, l))
 	})
 	bubble(t, "takes a held lock before all who wait", func(t *testing.T, l *locktest.Locker) {
-		lease := lock(t, l)
-		waiter := make(chan *quorumlock.Lease, 1)
-		go func() { waiter <- lock(t, l) }()
-		synctest.Wait()
+		lease := internaltest.MustLock(t, l)
+		waiter := internaltest.Waiter(t, l)
 		release := l.Hold()
-		if n := l.Waiting(); n != 1 {
-			t.Errorf("%d calls wait, want 1", n)
-		}
-		unlock(t, lease)
+		internaltest.Equal(t, l.Waiting(), 1, "calls that wait")
+		internaltest.MustUnlock(t, lease)
 		synctest.Wait()
-		select {
-		case <-waiter:
-			t.Fatal("the waiter came before the one who holds")
-		default:
-		}
+		internaltest.Pending(t, waiter, "a waiter behind the one who holds")
 		release()
-		unlock(t, <-waiter)
+		internaltest.MustUnlock(t, <-waiter)
 	})
 	bubble(t, "takes nothing when it is released before its turn", func(t *testing.T, l *locktest.Locker) {
-		lease := lock(t, l)
+		lease := internaltest.MustLock(t, l)
 		l.Hold()()
-		unlock(t, lease)
-		unlock(t, lock(t, l))
+		internaltest.MustUnlock(t, lease)
+		internaltest.MustUnlock(t, internaltest.MustLock(t, l))
 	})
 }
 
@@ -73,11 +55,9 @@ func TestFaults(t *testing.T) {
 		release := l.Hold()
 		internaltest.Equal(t, l.Lose(), false, "Lose of somebody else's hold")
 		release()
-		outer := lock(t, l)
+		outer := internaltest.MustLock(t, l)
 		inner := internaltest.LockIn(t, outer.Context(), l)
-		waiter := make(chan *quorumlock.Lease, 1)
-		go func() { waiter <- lock(t, l) }()
-		synctest.Wait()
+		waiter := internaltest.Waiter(t, l)
 		internaltest.Equal(t, l.Lose(), true, "Lose of a lease")
 		for _, lease := range []*quorumlock.Lease{outer, inner} {
 			lost, ok := errors.AsType[*quorumlock.LostError](context.Cause(lease.Context()))
@@ -92,25 +72,22 @@ func TestFaults(t *testing.T) {
 		}
 		next := <-waiter
 		internaltest.Rises(t, outer, next)
-		unlock(t, next)
+		internaltest.MustUnlock(t, next)
 	})
 	bubble(t, "Delay makes calls slow", func(t *testing.T, l *locktest.Locker) {
 		l.Delay(3 * time.Second)
 		start := time.Now()
-		unlock(t, lock(t, l))
+		internaltest.MustUnlock(t, internaltest.MustLock(t, l))
 		internaltest.Took(t, start, 3*time.Second, 3*time.Second, "Lock")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		internaltest.Is(t, internaltest.Err(l.TryLock(ctx)), context.DeadlineExceeded, "TryLock")
+		internaltest.Is(t, internaltest.Err(l.TryLock(internaltest.Within(t, time.Second))), context.DeadlineExceeded, "TryLock")
 		l.Delay(0)
-		unlock(t, lock(t, l))
+		internaltest.MustUnlock(t, internaltest.MustLock(t, l))
 		internaltest.Took(t, start, 4*time.Second, 4*time.Second, "all, with a TryLock for 1 s, and a delay of 0")
 	})
 	bubble(t, "Fail fails every call and those that wait", func(t *testing.T, l *locktest.Locker) {
 		outage := &quorumlock.QuorumError{Needed: 3}
-		lease := lock(t, l)
-		waiter := make(chan error, 1)
-		go func() { waiter <- internaltest.Err(l.Lock(t.Context())) }()
+		lease := internaltest.MustLock(t, l)
+		waiter := internaltest.Go(func() error { return internaltest.Err(l.Lock(t.Context())) })
 		synctest.Wait()
 		l.Fail(outage)
 		internaltest.Equal(t, <-waiter, error(outage), "the waiter")
@@ -121,7 +98,7 @@ func TestFaults(t *testing.T) {
 			internaltest.Equal(t, err, error(outage), "%s", name)
 		}
 		l.Fail(nil)
-		unlock(t, lock(t, l)) // Unlock has released it
+		internaltest.MustUnlock(t, internaltest.MustLock(t, l)) // Unlock has released it
 	})
 }
 
@@ -137,67 +114,68 @@ func TestLeasesEndAsTheOptionsSay(t *testing.T) {
 		"with a max hold": {[]quorumlock.Option{quorumlock.WithMaxHold(time.Minute)}, time.Minute + validity},
 	} {
 		bubble(t, name, func(t *testing.T, l *locktest.Locker) {
-			start, lease := time.Now(), lock(t, l)
+			start, lease := time.Now(), internaltest.MustLock(t, l)
 			internaltest.Equal(t, time.Until(lease.ValidUntil()), validity, "validity of a new lease")
 			if tt.ends == 0 {
 				time.Sleep(time.Hour)
-				unlock(t, lease)
+				internaltest.MustUnlock(t, lease)
 				return
 			}
 			<-lease.Context().Done()
 			internaltest.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "the end")
 			internaltest.Took(t, start, tt.ends, tt.ends, "the lease")
-			unlock(t, lock(t, l))
+			internaltest.MustUnlock(t, internaltest.MustLock(t, l))
 		}, append(tt.opts, quorumlock.WithTTL(ttl))...)
 	}
 }
 
 func TestExtendAndWait(t *testing.T) {
 	bubble(t, "Extend moves the end", func(t *testing.T, l *locktest.Locker) {
-		lease := lock(t, l)
+		lease := internaltest.MustLock(t, l)
 		for range 5 {
 			time.Sleep(8 * time.Second)
 			internaltest.Must(t, lease.Extend(t.Context()), "Extend")
 		}
-		unlock(t, lease)
+		internaltest.MustUnlock(t, lease)
 	}, quorumlock.WithoutRenewal())
 	bubble(t, "a waiter that leaves as its turn comes leaves the lock free, whichever it notices", func(t *testing.T, l *locktest.Locker) {
 		refused := 0
 		for range 300 {
-			lease, over := lock(t, l), make(chan struct{})
-			go func() {
-				defer close(over)
-				if lease, err := l.Lock(t.Context()); err == nil {
-					unlock(t, lease)
-				} else {
-					refused++
+			lease := internaltest.MustLock(t, l)
+			over := internaltest.Go(func() error {
+				next, err := l.Lock(t.Context())
+				if err == nil {
+					internaltest.MustUnlock(t, next)
 				}
-			}()
+				return err
+			})
 			synctest.Wait()
 			time.Sleep(time.Second)
-			unlock(t, lease)
-			<-over
-			unlock(t, internaltest.TryLock(t, l))
+			internaltest.MustUnlock(t, lease)
+			if <-over != nil {
+				refused++
+			}
+			internaltest.MustUnlock(t, internaltest.TryLock(t, l))
 		}
 		t.Logf("%d of 300 waiters were refused", refused)
 	}, quorumlock.WithWait(time.Second))
 	bubble(t, "WithWait bounds the wait and not the lease", func(t *testing.T, l *locktest.Locker) {
-		lease, start := lock(t, l), time.Now()
+		lease, start := internaltest.MustLock(t, l), time.Now()
 		if _, err := l.Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) || time.Since(start) != time.Second {
 			t.Errorf("Lock: %v after %v, want DeadlineExceeded with ErrHeld after a second", err, time.Since(start))
 		}
 		internaltest.Held(t, lease)
-		unlock(t, lease)
+		internaltest.MustUnlock(t, lease)
 	}, quorumlock.WithWait(time.Second))
 	bubble(t, "no time to wait is no waiting", func(t *testing.T, l *locktest.Locker) {
-		lease := lock(t, l)
+		lease := internaltest.MustLock(t, l)
 		if _, err := l.Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) {
 			t.Errorf("Lock: %v, want DeadlineExceeded with ErrHeld", err)
 		}
 		if _, err := l.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("TryLock: %v, want ErrHeld alone", err)
 		}
-		unlock(t, lease)
+		internaltest.MustUnlock(t, lease)
 	}, quorumlock.WithWait(0))
 }
 

@@ -36,21 +36,11 @@ func (r *recorder) Errorf(format string, args ...any) {
 func client(t *testing.T) (*redlock.Client, *node.Node, *embedded.Server) {
 	t.Helper()
 	servers, nodes := locktest.Nodes(t, 1)
-	c, err := redlock.New(nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c, nodes[0], servers[0]
+	return locktest.Of(t, nodes), nodes[0], servers[0]
 }
 
 // Each check fails on its own kind of leftover. All pass without leftovers.
 func TestNothingFindsWhatIsLeft(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		leave func(t *testing.T, c *redlock.Client, n *node.Node, s *embedded.Server)
@@ -62,11 +52,8 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 		}, ""},
 		{"a waiter has come and gone", func(t *testing.T, c *redlock.Client, _ *node.Node, _ *embedded.Server) {
 			lease := locktest.Lock(t, c.Mutex("x"))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if _, err := c.Mutex("x").Lock(ctx); err == nil {
-				t.Error("two have the lock")
-			}
+			_, err := c.Mutex("x").Lock(locktest.Within(t, time.Second))
+			locktest.Is(t, err, context.DeadlineExceeded, "Lock of a held lock")
 			locktest.Unlock(t, lease)
 		}, ""},
 		{"a lock is held", func(t *testing.T, c *redlock.Client, _ *node.Node, _ *embedded.Server) {
@@ -80,51 +67,38 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 			go func() { _, _ = c.Mutex("x", quorumlock.WithNodeTimeout(3*time.Second)).TryLock(t.Context()) }()
 		}, "goroutines are left"},
 		{"a function of the client's runs", func(t *testing.T, _ *redlock.Client, n *node.Node, _ *embedded.Server) {
-			if err := transport.Of(n).Locks().Go(func() { time.Sleep(5 * time.Minute) }); err != nil {
-				t.Error(err)
-			}
+			locktest.OK(t, transport.Of(n).Locks().Go(func() { time.Sleep(5 * time.Minute) }), "Go")
 		}, "goroutines are left"},
 		{"somebody listens", func(t *testing.T, _ *redlock.Client, n *node.Node, _ *embedded.Server) {
 			t.Cleanup(transport.Of(n).Listen("channel", func(string) {}))
 		}, "subscriptions are left"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, n, s := client(t)
-				tt.leave(t, c, n, s)
-				synctest.Wait()
-				r := &recorder{TB: t}
-				locktest.Nothing(r, []*embedded.Server{s})
-				switch said := strings.Join(r.errors, "\n"); {
-				case tt.want == "" && said != "":
-					t.Errorf("nothing is left, and the check fails: %s", said)
-				case !strings.Contains(said, tt.want):
-					t.Errorf("the check says %q, want %q", said, tt.want)
-				}
-			})
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			c, n, s := client(t)
+			tt.leave(t, c, n, s)
+			synctest.Wait()
+			r := &recorder{TB: t}
+			locktest.Nothing(r, []*embedded.Server{s})
+			switch said := strings.Join(r.errors, "\n"); {
+			case tt.want == "" && said != "":
+				t.Errorf("nothing is left, and the check fails: %s", said)
+			case !strings.Contains(said, tt.want):
+				t.Errorf("the check says %q, want %q", said, tt.want)
+			}
 		})
 	}
 }
 
 // All goroutines of the library are found; those of lanes and subscriptions only on request.
 func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, n, s := client(t)
 		want := func(all, busy, ofCalls int, when string) {
 			t.Helper()
 			synctest.Wait()
-			for name, counted := range map[string]struct {
-				found []string
-				want  int
-			}{
-				"AllGoroutines":  {locktest.AllGoroutines(), all},
-				"BusyGoroutines": {locktest.BusyGoroutines(), busy},
-				"Goroutines":     {locktest.Goroutines(), ofCalls},
-			} {
-				if len(counted.found) != counted.want {
-					t.Errorf("%s: %s returns %d, want %d:\n%s", when, name, len(counted.found), counted.want, strings.Join(counted.found, "\n\n"))
-				}
+			counts := []int{all, busy, ofCalls}
+			for i, found := range [][]string{locktest.AllGoroutines(), locktest.BusyGoroutines(), locktest.Goroutines()} {
+				locktest.Equal(t, len(found), counts[i], "%s: %q: count %d", when, found, i+1)
 			}
 		}
 		want(0, 0, 0, "before the first call")
@@ -137,11 +111,7 @@ func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 		want(2, 0, 0, "after it")
 
 		s.Stall()
-		tried := make(chan error)
-		go func() {
-			_, err := c.Mutex("x").TryLock(t.Context())
-			tried <- err
-		}()
+		tried := locktest.Go(func() error { return locktest.Err(c.Mutex("x").TryLock(t.Context())) })
 		want(2, 0, 0, "a call is under way")
 		if err := <-tried; err == nil {
 			t.Error("a stalled node granted the lock")
@@ -152,8 +122,7 @@ func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 
 // A node over the caller's own client has no lanes: each call has a goroutine.
 func TestGoroutinesOfACallersClientAreFound(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 1)
 		own := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: true})
 		n := node.New(own)

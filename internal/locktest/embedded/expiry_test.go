@@ -4,15 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 func TestTheExpiryOfALockIsLoggedBeforeItsReply(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
 		var log strings.Builder
 		servers[0].LogExpiry(&log)

@@ -11,8 +11,7 @@ import (
 
 // Messages are lost on one path, while others hear them, and the publisher sees no difference.
 func TestMessagesAreLostOnOnePath(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 1)
 		var heard [2][]string
 		paths, nodes := locktest.Paths(t, append(servers, servers...))
