@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,16 +19,6 @@ import (
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
 )
 
-// customer is one lock for each customer.
-func customer(lock func(name string) quorumlock.Locker) func(*http.Request) quorumlock.Locker {
-	return func(r *http.Request) quorumlock.Locker {
-		if r.Method == http.MethodGet {
-			return nil
-		}
-		return lock("customer:" + r.FormValue("customer"))
-	}
-}
-
 // only is one lock for all requests.
 func only(lock quorumlock.Locker) func(*http.Request) quorumlock.Locker {
 	return func(*http.Request) quorumlock.Locker { return lock }
@@ -42,68 +31,18 @@ func do(t *testing.T, h http.Handler, method, target string) *httptest.ResponseR
 	return w
 }
 
-func post(t *testing.T, url string) (status int, retry string) {
-	r, err := http.Post(url, "", nil)
-	if err != nil {
-		t.Error(err)
-		return 0, ""
-	}
-	defer r.Body.Close() //nolint:errcheck // it was read
-	return r.StatusCode, r.Header.Get("Retry-After")
+// refusing lets requests in with one lock. It keeps the error of the last refusal.
+func refusing(lock quorumlock.Locker, let http.HandlerFunc) (h http.Handler, why *error) {
+	why = new(error)
+	return redlockhttp.Exclusive(only(lock), func(w http.ResponseWriter, r *http.Request, err error) {
+		*why = err
+		redlockhttp.Refuse(w, r, err)
+	})(let), why
 }
 
-// Two services over the same nodes, and 20 requests for one customer at once over real connections.
-func TestOneRequestOfACustomerIsLetInAtATime(t *testing.T) {
-	c, _ := locktest.Client(t, 3)
-	let, leave := make(chan struct{}, 20), make(chan struct{})
-	end := sync.OnceFunc(func() { close(leave) })
-	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if token, ok := fence.FromContext(r.Context()); !ok || token == 0 {
-			t.Error("the handler has no fencing token")
-		}
-		let <- struct{}{}
-		if len(let) > 1 {
-			t.Error("two were let in")
-			end()
-		}
-		<-leave
-		_, _ = io.WriteString(w, "done")
-	})
-	lock := func(name string) quorumlock.Locker { // for a busy machine
-		return c.Mutex(name, quorumlock.WithNodeTimeout(20*time.Second), quorumlock.WithTTL(time.Minute))
-	}
-	var urls []string
-	for range 2 {
-		s := httptest.NewServer(redlockhttp.Exclusive(customer(lock), nil)(work))
-		defer s.Close()
-		urls = append(urls, s.URL)
-	}
-	var wg sync.WaitGroup
-	var done, conflicts, refused atomic.Int64
-	for i := range 20 {
-		wg.Go(func() {
-			status, retry := post(t, urls[i%2]+"/?customer=7")
-			switch status {
-			case http.StatusOK:
-				done.Add(1)
-				return
-			case http.StatusConflict:
-				if retry == "" {
-					t.Error("409 without Retry-After")
-				}
-				conflicts.Add(1)
-			default:
-				t.Errorf("status %d", status)
-			}
-			if refused.Add(1) == 19 {
-				end() // the others were refused during the first
-			}
-		})
-	}
-	wg.Wait()
-	if done.Load() != 1 || conflicts.Load() != 19 || len(let) != 1 {
-		t.Errorf("%d were let in, %d got 200, %d got 409, want 1, 1 and 19", len(let), done.Load(), conflicts.Load())
-	}
+// one lets requests in with one lock.
+func one(lock quorumlock.Locker, let http.HandlerFunc) http.Handler {
+	return redlockhttp.Exclusive(only(lock), nil)(let)
 }
 
 // nodes returns an error of each of that many nodes.
@@ -136,8 +75,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lock := public.New("x")
 			lock.Fail(test.err)
-			h := redlockhttp.Exclusive(only(lock), nil)(http.HandlerFunc(
-				func(http.ResponseWriter, *http.Request) { t.Error("the request was let in") }))
+			h := one(lock, func(http.ResponseWriter, *http.Request) { t.Error("the request was let in") })
 			w := do(t, h, "POST", "/")
 			if w.Code != test.status || w.Header().Get("Retry-After") != test.retry {
 				t.Errorf("status %d, Retry-After %q, want %d and %q", w.Code, w.Header().Get("Retry-After"), test.status, test.retry)
@@ -170,40 +108,34 @@ func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
 		} {
 			locktest.Run(t, name+", "+kind, func(t *testing.T) {
 				c, servers := locktest.Client(t, 3)
-				for _, s := range servers[:test.foreign] {
-					use(t, s)
-				}
+				locktest.Each(servers[:test.foreign], func(s *embedded.Server) { use(t, s) })
 				locktest.Kill(servers[test.foreign : test.foreign+test.down]...)
-				var why error
-				h := redlockhttp.Exclusive(only(c.Mutex("x")), func(w http.ResponseWriter, r *http.Request, err error) {
-					why = err
-					redlockhttp.Refuse(w, r, err)
-				})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				h, why := refusing(c.Mutex("x"), func(http.ResponseWriter, *http.Request) {})
 				w := do(t, h, "POST", "/")
 				if retry := w.Header().Get("Retry-After"); w.Code != test.status || (retry != "") != (test.status == 503) {
-					t.Errorf("status %d, Retry-After %q, want %d: %v", w.Code, retry, test.status, why)
+					t.Errorf("status %d, Retry-After %q, want %d: %v", w.Code, retry, test.status, *why)
 				}
 			})
 		}
 	}
 }
 
-func TestTheContextOfTheHandlerEndsWithTheLock(t *testing.T) {
+func TestTheContextOfTheHandlerHasTheTokenAndEndsWithTheLock(t *testing.T) {
 	lock := public.New("x")
-	h := redlockhttp.Exclusive(only(lock), nil)(http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) {
-			lock.Lose()
-			<-r.Context().Done()
-			locktest.Is(t, context.Cause(r.Context()), quorumlock.ErrLost, "the cause")
-			w.WriteHeader(http.StatusTeapot)
-		}))
+	h := one(lock, func(w http.ResponseWriter, r *http.Request) {
+		token, _ := fence.FromContext(r.Context())
+		locktest.Equal(t, token, 1, "the fencing token")
+		lock.Lose()
+		<-r.Context().Done()
+		locktest.Is(t, context.Cause(r.Context()), quorumlock.ErrLost, "the cause")
+		w.WriteHeader(http.StatusTeapot)
+	})
 	locktest.Equal(t, do(t, h, "POST", "/").Code, http.StatusTeapot, "status")
 }
 
 func TestTheLockIsFreeWhenAHandlerPanics(t *testing.T) {
 	lock := public.New("x")
-	h := redlockhttp.Exclusive(only(lock), nil)(http.HandlerFunc(
-		func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	h := one(lock, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	func() {
 		defer func() {
 			if p := recover(); p != http.ErrAbortHandler {
@@ -220,7 +152,12 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 	lock := public.New("x")
 	defer lock.Hold()()
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	of := customer(func(string) quorumlock.Locker { return lock })
+	of := func(r *http.Request) quorumlock.Locker {
+		if r.Method == http.MethodGet {
+			return nil
+		}
+		return lock
+	}
 	teapot := func(w http.ResponseWriter, _ *http.Request, err error) {
 		locktest.Is(t, err, quorumlock.ErrHeld, "the refusal")
 		w.WriteHeader(http.StatusTeapot)
@@ -255,15 +192,11 @@ func TestExclusiveRefusesToEnterAHold(t *testing.T) {
 			"in memory":                  public.New("x"),
 		} {
 			outer := locktest.Lock(t, lock)
-			var why error
-			h := redlockhttp.Exclusive(only(lock), func(w http.ResponseWriter, r *http.Request, err error) {
-				why = err
-				redlockhttp.Refuse(w, r, err)
-			})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the request was let in", name) }))
+			h, why := refusing(lock, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the request was let in", name) })
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(outer.Context(), "POST", "/", nil))
-			if w.Code != http.StatusInternalServerError || !errors.Is(why, quorumlock.ErrDeadlock) {
-				t.Errorf("%s: status %d, %v, want 500 and ErrDeadlock", name, w.Code, why)
+			if w.Code != http.StatusInternalServerError || !errors.Is(*why, quorumlock.ErrDeadlock) {
+				t.Errorf("%s: status %d, %v, want 500 and ErrDeadlock", name, w.Code, *why)
 			}
 			locktest.Equal(t, outer.HoldCount(), 1, "%s: the hold count after the refusal", name)
 			locktest.Unlock(t, outer)
@@ -275,16 +208,14 @@ func TestExclusiveRefusesToEnterAHold(t *testing.T) {
 func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		began := make(chan struct{})
-		h := redlockhttp.Exclusive(customer(func(name string) quorumlock.Locker { return c.Mutex(name) }), nil)(
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				close(began)
-				<-quorumlock.Stopping(r.Context())
-				time.Sleep(time.Minute)
-				locktest.OK(t, context.Cause(r.Context()), "the context of the request ended")
-				_, _ = io.WriteString(w, "the last of the stream")
-			}))
-		answered := make(chan *httptest.ResponseRecorder, 1)
-		go func() { answered <- do(t, h, http.MethodPost, "/?customer=7") }()
+		h := one(c.Mutex("x"), func(w http.ResponseWriter, r *http.Request) {
+			close(began)
+			<-quorumlock.Stopping(r.Context())
+			time.Sleep(time.Minute)
+			locktest.OK(t, context.Cause(r.Context()), "the context of the request ended")
+			_, _ = io.WriteString(w, "the last of the stream")
+		})
+		answered := locktest.Go(func() *httptest.ResponseRecorder { return do(t, h, "POST", "/") })
 		<-began
 		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
 		if w := <-answered; w.Code != http.StatusOK || w.Body.String() != "the last of the stream" {
