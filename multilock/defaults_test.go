@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/multilock"
 )
 
-func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
+func TestAMultiLockHasTheDefaultsOfItsClientUntilAnOptionOverridesThem(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		lines, logger := locktest.Logger()
 		acquired := 0
@@ -35,23 +35,18 @@ func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 		locktest.Took(t, began, time.Second, time.Second, "Lock")
 		locktest.Lost(t, lease, 3*time.Second) // it is not renewed
 		locktest.Equal(t, acquired, 1, "grants that the client's Observer learned of")
+
+		m, err := multilock.New([]quorumlock.Locker{a, c.Mutex("b", quorumlock.WithTTL(5*time.Second))}, quorumlock.WithTTL(7*time.Second))
+		locktest.Must(t, err, "New")
+		overridden := locktest.Lock(t, m)
+		if left := time.Until(overridden.ValidUntil()); left < 6*time.Second || left > 7*time.Second {
+			t.Errorf("valid for %v, want almost 7s", left)
+		}
+		locktest.Unlock(t, overridden)
 		_ = c.Close() // returns when all is logged
 		if len(lines.Lines("a + b")) == 0 {
 			t.Error("the client's logger has nothing of the loss")
 		}
-	})
-}
-
-func TestOptionsOfAMultiLockOverrideItsDefaults(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := locktest.Client(t, 3, quorumlock.WithTTL(3*time.Second))
-		m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b", quorumlock.WithTTL(5*time.Second))}, quorumlock.WithTTL(7*time.Second))
-		locktest.Must(t, err, "New")
-		lease := locktest.Lock(t, m)
-		if left := time.Until(lease.ValidUntil()); left < 6*time.Second || left > 7*time.Second {
-			t.Errorf("valid for %v, want almost 7s", left)
-		}
-		locktest.Unlock(t, lease)
 	})
 }
 

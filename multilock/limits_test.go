@@ -46,31 +46,24 @@ func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
 
 func TestAMultiLockBeyondALimitIsRefusedByName(t *testing.T) {
 	c, _ := locktest.Client(t, 3)
+	members, short := rows(c, 501, 5010), []quorumlock.Option{quorumlock.WithNodeTimeout(50 * time.Millisecond)}
+	locktest.OK(t, locktest.Err(multilock.New(members[:500], short...)), "New")
+	locktest.OK(t, locktest.Err(multilock.New(members, quorumlock.WithNodeTimeout(51*time.Millisecond))), "New")
 	for name, tt := range map[string]struct {
 		members []quorumlock.Locker
+		opts    []quorumlock.Option
 		want    string
 	}{
-		"members":         {rows(c, multilock.MaxMembers+1, 10*(multilock.MaxMembers+1)), "1001 locks, those of members included: use at most 1000"},
-		"nested members":  {[]quorumlock.Locker{locktest.Multi(t, rows(c, 999, 9990)...), locktest.Multi(t, c.Mutex("a"), c.Mutex("b"))}, "1001 locks"},
-		"bytes of names":  {rows(c, 100, multilock.MaxNameBytes+1), "the names of its 100 locks have 65537 bytes with their prefixes: use at most 65536"},
-		"bytes of a name": {[]quorumlock.Locker{c.Mutex(strings.Repeat("x", 1<<20))}, "has 1048576 bytes with its prefix: use at most 1024"},
+		"members":         {rows(c, multilock.MaxMembers+1, 10*(multilock.MaxMembers+1)), nil, "1001 locks, those of members included: use at most 1000"},
+		"nested members":  {[]quorumlock.Locker{locktest.Multi(t, rows(c, 999, 9990)...), locktest.Multi(t, c.Mutex("a"), c.Mutex("b"))}, nil, "1001 locks"},
+		"bytes of names":  {rows(c, 100, multilock.MaxNameBytes+1), nil, "the names of its 100 locks have 65537 bytes with their prefixes: use at most 65536"},
+		"bytes of a name": {[]quorumlock.Locker{c.Mutex(strings.Repeat("x", 1<<20))}, nil, "has 1048576 bytes with its prefix: use at most 1024"},
+		// A node cannot answer for any number of locks within a short node timeout.
+		"locks for a timeout": {members, short, "use at most 500 locks, or a node timeout of 50.1ms or more"},
 	} {
-		_, err := multilock.New(tt.members)
+		_, err := multilock.New(tt.members, tt.opts...)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 {
 			t.Errorf("too many %s: %.300v, want an error about %q", name, err, tt.want)
 		}
 	}
-}
-
-// A node cannot answer for any number of locks within a short node timeout.
-func TestAMultiLockThatIsTooLargeForItsNodeTimeoutIsRefused(t *testing.T) {
-	c, _ := locktest.Client(t, 3)
-	members := rows(c, 501, 5010)
-	short := quorumlock.WithNodeTimeout(50 * time.Millisecond)
-	locktest.OK(t, locktest.Err(multilock.New(members[:500], short)), "New")
-	want := "use at most 500 locks, or a node timeout of 50.1ms or more"
-	if _, err := multilock.New(members, short); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
-	}
-	locktest.OK(t, locktest.Err(multilock.New(members, quorumlock.WithNodeTimeout(51*time.Millisecond))), "New")
 }
