@@ -342,8 +342,9 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 		for _, ids := range [][]string{{"a"}, {"a", "b"}} {
 			locktest.Run(t, fmt.Sprint(what, " with ", len(ids)), func(t *testing.T) {
 				c, servers := locktest.Client(t, 3)
-				l, waited := c.Latch("x", 2), c.Latch("x", 2)
+				l, waited, counted := c.Latch("x", 2), c.Latch("x", 2), c.Latch("x", 2)
 				locktest.Done(t, l, ids...)
+				locktest.Counts(t, counted, len(ids))
 				if len(ids) == 2 {
 					locktest.Open(t, waited)
 				} else {
@@ -359,7 +360,11 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 					locktest.Is(t, waited.Wait(t.Context()), quorumlock.ErrLatchForgotten, "Wait")
 					locktest.Is(t, locktest.Err(waited.Count(t.Context())), quorumlock.ErrLatchForgotten, "Count")
 				}
-				locktest.NoLocks(t, servers) // and nothing was added
+				locktest.NoLocks(t, servers)        // and nothing was added
+				locktest.Closed(t, c.Latch("x", 2)) // makes it again, as a caller may that has not seen it
+				if len(ids) == 1 {
+					locktest.Is(t, locktest.Err(counted.Count(t.Context())), quorumlock.ErrLatchForgotten, "Count")
+				}
 				locktest.Done(t, c.Latch("x", 2), "c")
 				locktest.Counts(t, c.Latch("x", 2), 1) // another latch, as documented
 			})
@@ -416,18 +421,5 @@ func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(25 * time.Hour)
 		locktest.Counts(t, other.Latch("x", 2), 1)
-	})
-}
-
-// A latch that is gone may be made again, by a caller that has not seen it. Others get an error.
-func TestACountOfALatchThatWasMadeAgainIsForgotten(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		l := c.Latch("x", 9)
-		locktest.Done(t, l, "1", "2")
-		synctest.Wait()
-		locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
-		locktest.Closed(t, c.Latch("x", 9))
-		locktest.Is(t, locktest.Err(l.Count(t.Context())), quorumlock.ErrLatchForgotten, "Count")
 	})
 }

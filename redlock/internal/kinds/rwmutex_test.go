@@ -307,9 +307,15 @@ func TestReentryOfReadersAndWriters(t *testing.T) {
 		locktest.Unlock(t, inner)
 		locktest.Unlock(t, <-waiting)
 
-		owned := c.RWMutex("x", quorumlock.WithOwner("me:1"))
+		me := quorumlock.WithOwner("me:1")
+		owned := c.RWMutex("x", me)
+		both, err := multilock.New([]quorumlock.Locker{c.RWMutex("x"), c.RWMutex("b")}, me)
+		locktest.Must(t, err, "New")
 		r = locktest.Lock(t, owned.RLocker())
-		locktest.Is(t, locktest.Err(owned.Lock(t.Context())), quorumlock.ErrUpgrade, "Lock of an owner that reads")
+		for _, l := range []quorumlock.Locker{owned, both} {
+			err := locktest.Err(l.Lock(locktest.Within(t, time.Minute)))
+			locktest.Is(t, err, quorumlock.ErrUpgrade, "Lock of %q by an owner that reads", l.Name())
+		}
 		again := locktest.Lock(t, owned.RLocker())
 		locktest.Equal(t, again.Owner(), r.Owner(), "the owner of a reader that enters by name")
 		locktest.Unlock(t, again)
@@ -319,6 +325,16 @@ func TestReentryOfReadersAndWriters(t *testing.T) {
 		locktest.Equal(t, again.Owner(), w.Owner(), "the owner of a reader that enters a writer's hold by name")
 		locktest.Unlock(t, again)
 		locktest.Unlock(t, w)
+
+		// Two calls of one owner wait, one to read and one to write. The reader is served first.
+		other := locktest.Lock(t, d.RWMutex("x"))
+		reader := locktest.Call(t, t.Context(), owned.RLock)
+		got := locktest.Go(func() error { return locktest.Err(owned.Lock(locktest.Within(t, time.Minute))) })
+		time.Sleep(10 * time.Millisecond)
+		locktest.Unlock(t, other)
+		r = <-reader
+		locktest.Is(t, <-got, quorumlock.ErrUpgrade, "Lock behind a reader of the owner")
+		locktest.Unlock(t, r)
 	})
 }
 
@@ -433,35 +449,5 @@ func TestANodeThatGrantsAfterTheDowngrade(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		locktest.HoldsAll(t, servers, w)
 		locktest.Unlock(t, w)
-	})
-}
-
-// A reader of a named owner cannot write the same lock in a MultiLock: it would wait for itself.
-func TestUpgradeOfANamedOwnerByAMultiLock(t *testing.T) {
-	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
-		me := quorumlock.WithOwner("me:1")
-		r := locktest.Lock(t, c.RWMutex("a", me).RLocker())
-		both, err := multilock.New([]quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b")}, me)
-		locktest.Must(t, err, "New")
-		ctx := locktest.Within(t, time.Minute)
-		locktest.Is(t, locktest.Err(both.Lock(ctx)), quorumlock.ErrUpgrade, "Lock")
-		locktest.Unlock(t, r)
-	})
-}
-
-// Two calls of one named owner wait, one to read and one to write. The reader is served first.
-func TestUpgradeOfANamedOwnerThatWaits(t *testing.T) {
-	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
-		d, _ := locktest.Another(t, servers)
-		m := c.RWMutex("a", quorumlock.WithOwner("me:1"))
-		other := locktest.Lock(t, d.RWMutex("a"))
-		reader := locktest.Call(t, t.Context(), m.RLock)
-		ctx := locktest.Within(t, time.Minute)
-		got := locktest.Go(func() error { return locktest.Err(m.Lock(ctx)) })
-		time.Sleep(10 * time.Millisecond)
-		locktest.Unlock(t, other)
-		r := <-reader
-		locktest.Is(t, <-got, quorumlock.ErrUpgrade, "Lock")
-		locktest.Unlock(t, r)
 	})
 }
