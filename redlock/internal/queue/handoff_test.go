@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -262,73 +259,6 @@ func raceTheRelease(t *testing.T, servers, quiet []*embedded.Server, fall func(*
 	time.Sleep(quorumlock.DefaultTTL)
 	locktest.Nothing(t, servers)
 	return took
-}
-
-// Under load nearly every grant is a handoff or races one: silent nodes must not set the pace.
-func TestContendersAreServedHalfAsFastAtLeastWithTwoOfFiveBlackHoled(t *testing.T) {
-	for _, tt := range []struct {
-		name        string
-		contenders  int
-		hold, think time.Duration // think is the longest pause between an Unlock and the next Lock
-	}{
-		{"eight who come back at once", 8, 2 * time.Millisecond, 0},
-		{"eight who come back soon", 8, 0, 10 * time.Millisecond},
-		{"two who come back at once", 2, 0, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			if locktest.Race && tt.contenders > 2 {
-				t.Skip("the race detector makes it take minutes")
-			}
-			healthy := grants(t, 0, tt.contenders, tt.hold, tt.think)
-			got := grants(t, 2, tt.contenders, tt.hold, tt.think)
-			t.Logf("%d grants with two of five black-holed, %d with none", got, healthy)
-			if got < healthy/2 {
-				t.Errorf("%d grants with two of five black-holed, %d with none: want at least half", got, healthy)
-			}
-		})
-	}
-}
-
-// grants returns the number of grants in 600 ms while some of five nodes lose all requests.
-func grants(t *testing.T, silent, contenders int, hold, think time.Duration) (n int) {
-	synctest.Test(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 5)
-		ctx, cancel := context.WithCancel(t.Context())
-		store := &locktest.Resource{T: t}
-		var wg sync.WaitGroup
-		for i := range contenders {
-			c, paths := locktest.Roomy(t, servers)
-			locktest.Warm(t, c)
-			for j, p := range paths {
-				wander(p, uint64(10*i+j))
-			}
-			rng := rand.New(rand.NewPCG(uint64(i), 1))
-			wg.Go(func() {
-				for ctx.Err() == nil {
-					lease, err := c.Mutex("x").Lock(ctx)
-					if err != nil {
-						return
-					}
-					store.Enter(lease)
-					time.Sleep(hold)
-					store.Leave(lease)
-					locktest.MustUnlock(t, lease)
-					time.Sleep(locktest.UpTo(rng, think+1))
-				}
-			})
-		}
-		locktest.Each(servers[:silent], (*embedded.Server).Lose)
-		time.Sleep(200 * time.Millisecond)
-		before := store.Grants()
-		time.Sleep(600 * time.Millisecond)
-		n = store.Grants() - before
-		cancel()
-		wg.Wait()
-		locktest.Each(servers[:silent], (*embedded.Server).Resume)
-		time.Sleep(quorumlock.DefaultTTL)
-	})
-	return n
 }
 
 // While round trips take many times longer than before, a caller with little time left asks no node
