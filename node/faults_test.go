@@ -12,6 +12,9 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -55,16 +58,9 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 			<-release
 			return nil, io.ErrUnexpectedEOF
 		}, want: "not connected to", unsent: true},
-		"a dialer that panics":          {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { panic("oh") }, want: "the dialer panicked: oh", unsent: true},
-		"a dialer that returns nothing": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { return nil, nil }, want: "neither a connection nor an error", unsent: true},
-		"a reply to no call while a write fails": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) {
-			f := good()
-			c, err := f.dial(context.Background(), "", "")
-			return &meddled{Conn: c, write: func([]byte) (int, error) {
-				f.say("-ERR idle timeout\r\n")
-				return 0, io.ErrClosedPipe
-			}}, err
-		}, want: "idle timeout"},
+		"a dialer that panics":                   {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { panic("oh") }, want: "the dialer panicked: oh", unsent: true},
+		"a dialer that returns nothing":          {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { return nil, nil }, want: "neither a connection nor an error", unsent: true},
+		"a reply to no call while a write fails": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) { return timedOut() }, want: "idle timeout"},
 		"a connection without deadlines": {server: good(), dialer: func(<-chan struct{}) (net.Conn, error) {
 			c, err := good().dial(context.Background(), "", "")
 			return withoutDeadlines{c}, err
@@ -78,7 +74,11 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 			n := dial(t, "redis://h", node.WithDialer(dialer))
 			a := newAsked()
 			for _, key := range []string{"first", "second"} {
-				a.do(n, key, 500*time.Millisecond)
+				answer := a.answer(key)
+				transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(500*time.Millisecond), []wire.Call{count(key)}, func(rs []wire.Reply) {
+					time.Sleep(10 * time.Millisecond) // a caller may be slow
+					answer(rs)
+				})
 				settle(5 * time.Second)
 			}
 			for _, key := range []string{"first", "second"} {
@@ -120,6 +120,16 @@ func (c *meddled) Close() error {
 		c.closes()
 	}
 	return c.Conn.Close()
+}
+
+// timedOut is a connection on which writes of scripts fail, after a reply to no call.
+func timedOut() (net.Conn, error) {
+	f := scripted("")
+	c, err := f.dial(context.Background(), "", "")
+	return &meddled{Conn: c, write: func([]byte) (int, error) {
+		f.say("-ERR idle timeout\r\n")
+		return 0, io.ErrClosedPipe
+	}}, err
 }
 
 // A NOSCRIPT reply may arrive while the node is being closed.

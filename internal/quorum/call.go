@@ -450,7 +450,7 @@ func (c *call) run(ctx, waiting context.Context, entered <-chan struct{}) (*quor
 	c.lock.client.enlist(c)
 	defer c.unlisten()
 	if c.waits != nil && c.lock.client.redisson.some.Load() > 0 {
-		c.listenToRedisson(false)
+		c.joinRedisson()
 	}
 	c.step(core.Event{Kind: core.Start})
 	return c.await(ctx, waiting, entered)

@@ -110,10 +110,22 @@ func (c *Client) lookAfter(w *call, cell Cell, pause time.Duration, before func(
 	})
 }
 
-// listenToRedisson registers a call for the releases of the known peers at its cells. A call that
-// waits subscribes to them. A first attempt only joins existing subscriptions: the release of a
-// hold may arrive before the refusal that the hold caused. Only the call's goroutine calls it.
-func (c *call) listenToRedisson(waits bool) {
+// joinRedisson registers a first attempt for the releases that its client hears anyway: the release
+// of a hold may arrive before the refusal that the hold caused.
+func (c *call) joinRedisson() {
+	s := &c.lock.client.redisson
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, cell := range c.lock.keys {
+		if p := s.At(cell); p != nil && p.Driver != nil {
+			p.Driver.waiters[c], c.hears = i, true
+		}
+	}
+}
+
+// listenToRedisson subscribes a call to the releases of the known peers at its cells. Only the
+// call's goroutine calls it.
+func (c *call) listenToRedisson() {
 	client := c.lock.client
 	s := &client.redisson
 	client.subscriptions.mu.Lock()
@@ -124,7 +136,7 @@ func (c *call) listenToRedisson(waits bool) {
 	for i, cell := range c.lock.keys {
 		s.mu.Lock()
 		p := s.At(cell)
-		if p == nil || !waits && p.Driver == nil {
+		if p == nil {
 			s.mu.Unlock()
 			continue
 		}
@@ -199,10 +211,10 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 	var foremost *call
 	nearest, at := 0, 0
 	for w, i := range waiters {
-		position, phase := w.position(i)
+		position, phase, attempt := w.position(i)
 		switch {
 		case phase >= core.Holding:
-		case position == 0 && phase < core.Yielding: // its first attempt
+		case attempt <= 1 && phase < core.Yielding: // it has no position yet
 			w.look(cell)
 		case foremost == nil || position < nearest:
 			foremost, nearest, at = w, position, i
@@ -227,11 +239,12 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 	}
 }
 
-// position returns the call's position in a cell's queue (0 if unknown) and the call's phase.
-func (c *call) position(cell int) (int, core.Phase) {
+// position returns the call's position in a cell's queue, its phase, and its last attempt.
+func (c *call) position(cell int) (int, core.Phase, int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.machine.Cells[cell].Position, c.machine.Phase()
+	attempt, _ := c.machine.Attempt()
+	return c.machine.Cells[cell].Position, c.machine.Phase(), attempt
 }
 
 // freed handles the release of a cell by a Redisson client.

@@ -48,7 +48,7 @@ func (c *call) listen() {
 		}
 	}
 	if c.lock.client.redisson.some.Load() > 0 {
-		c.listenToRedisson(true)
+		c.listenToRedisson()
 	}
 }
 

@@ -20,6 +20,7 @@ type pipeline struct {
 	taken    int         // number of replies read
 	resend   bool        // the server did not run some calls
 	encoded  atomic.Bool // set before the write; a reply before that belongs to no call
+	unsent   bool        // none of its bytes was written
 	sent     time.Time
 	until    time.Time // when the replies are overdue
 }
@@ -48,20 +49,21 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 		return wait
 	}
 	f.encode()
+	out := f.out
 	f.encoded.Store(true)
-	n, err := k.Write(f.out)
+	n, err := k.Write(out)
 	l.mu.Lock()
 	l.busy = false
-	var stay []*request
 	if err != nil {
 		l.cut(k, err)
-		if n == 0 {
-			stay = l.moveOn(k, f)
+		if slices.Contains(l.underWay, f) { // otherwise replies to no call have answered it
+			f.unsent = n == 0
 		}
 	}
 	var lost []*pipeline
+	var stay []*request
 	if l.conn != k {
-		lost, l.underWay = l.underWay, nil
+		lost, stay = l.takeLost(k)
 	}
 	if l.queue.first != nil && (l.conn != k || k.isFar() || len(l.underWay) == 0) {
 		wake(l.wake)
@@ -128,15 +130,22 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 	return f, 0
 }
 
+// takeLost empties underWay after the end of a connection: the last of its reader and its sender
+// calls it. The calls of lost have an unknown outcome. An unsent pipeline moves to the next
+// connection, without the requests of stay. The caller holds mu.
+func (l *lane) takeLost(k *connection) (lost []*pipeline, stay []*request) {
+	lost, l.underWay = l.underWay, nil
+	if last := len(lost) - 1; last >= 0 && lost[last].unsent && lost[last].taken == 0 {
+		stay = l.moveOn(k, lost[last])
+		lost = lost[:last]
+	}
+	return lost, stay
+}
+
 // moveOn puts an unsent pipeline back at the front of the queue. Requests that have moved before
 // fail, because the server may close every connection at once; moveOn returns them. The caller
 // holds mu.
 func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
-	i := slices.Index(l.underWay, f)
-	if i < 0 { // answered already, by replies that belong to no call
-		return nil
-	}
-	l.underWay = slices.Delete(l.underWay, i, i+1)
 	for _, t := range slices.Backward(f.requests) {
 		switch {
 		case t.answered:
@@ -359,13 +368,15 @@ func (l *lane) lost(k *connection, why error) {
 	}
 	l.conn = nil
 	var lost []*pipeline
+	var stay []*request
 	if !l.busy { // otherwise the sender does it
-		lost, l.underWay = l.underWay, nil
+		lost, stay = l.takeLost(k)
 	}
 	if l.queue.first != nil {
 		wake(l.wake)
 	}
 	l.mu.Unlock()
+	finish(stay)
 	l.failAll(lost, why)
 }
 

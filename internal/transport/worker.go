@@ -52,13 +52,11 @@ func (l *lane) connect() {
 	ctx, cancel := context.WithTimeout(l.ctx, l.node.connectLimit)
 	defer cancel()
 	began := time.Now()
-	err := l.node.servers.barred()
-	switch {
-	case err != nil:
-	case began.Before(l.retryAt):
-		err = l.refusal
-	default:
-		err = l.join(ctx)
+	err := l.refusal
+	if !began.Before(l.retryAt) {
+		if err = l.node.servers.barred(); err == nil {
+			err = l.join(ctx)
+		}
 	}
 	pause := time.Duration(0)
 	switch {

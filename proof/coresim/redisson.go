@@ -190,8 +190,9 @@ func (p *process) heardPeer(at site, message string) {
 	var asking []listener
 	for i := range l.waiters {
 		w := &l.waiters[i]
+		attempt, _ := w.machine.Attempt()
 		switch position := w.machine.Cells[w.cell].Position; {
-		case position == 0 && w.machine.Phase() < core.Yielding: // its first attempt
+		case attempt <= 1 && w.machine.Phase() < core.Yielding: // it has no position yet
 			asking = append(asking, *w)
 		case foremost == nil || position < nearest:
 			foremost, nearest = w, position

@@ -72,7 +72,7 @@ var bugs = []mutation.Bug{
 	// Servers and connections.
 	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000, "mutual exclusion")),
 	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", wire(6000, "mutual exclusion")),
-	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.lost", "lost, l.underWay = l.underWay, nil", "for _, f := range slices.Backward(l.underWay) { for _, t := range slices.Backward(f.requests) { if !t.answered { l.queue.pushFront(t) } } }; l.underWay = nil", wire(400, "nothing takes effect twice")),
+	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.takeLost", "lost[last].unsent", "true", wire(400, "nothing takes effect twice")),
 	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400, "nothing is left behind")),
 
 	// Readers, slots, latches, Redisson, elections.

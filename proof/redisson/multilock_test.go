@@ -123,10 +123,12 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		nodes int
 		multi bool
+		asks  bool // the first release comes during a further attempt
 	}{
-		"a mutex of one node":    {1, false},
-		"a mutex of three nodes": {3, false},
-		"a MultiLock":            {1, true},
+		"a mutex of one node":    {1, false, false},
+		"a mutex of three nodes": {3, false, false},
+		"a MultiLock":            {1, true, false},
+		"a MultiLock that asks":  {1, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -163,8 +165,19 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 					mu.Lock()
 					asked = nil
 					mu.Unlock()
-					for _, l := range java {
-						l.Unlock(t.Context())
+					for i, l := range java {
+						if tt.asks && i == 0 {
+							asks := make(chan struct{})
+							servers[0].After(func(embedded.Run) {
+								servers[0].After(nil)
+								l.Unlock(t.Context())
+								time.Sleep(time.Millisecond)
+								close(asks)
+							})
+							<-asks
+						} else {
+							l.Unlock(t.Context())
+						}
 						time.Sleep(time.Millisecond)
 					}
 					last = locktest.Served(t, got, last)
