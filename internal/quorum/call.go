@@ -318,7 +318,7 @@ func (m *encoder) script(k *core.Call, e *wire.Entry) wire.Call {
 		}
 		return s
 	case window != engine.Ordinary && !cell.Shared && !k.Shared:
-		return s.Open(time.Duration(window)*time.Millisecond, c.lock.client.windowOwner)
+		return s.Open(time.Duration(window)*time.Millisecond, c.lock.client.place)
 	}
 	return s
 }

@@ -87,10 +87,10 @@ const (
 
 // Client is the state that the locks of one client share. It is safe for concurrent use.
 type Client struct {
-	id          string           // `<label>~<uuid>`: the client in its owners
-	wake        string           // the channel on which nodes call its waiters
-	windowOwner quorumlock.Owner // owner of the entries that keep a window free: see wire.Call.Open
-	calls       atomic.Uint64    // number of calls begun
+	id    string           // `<label>~<uuid>`: the client in its owners
+	wake  string           // the channel on which nodes call its waiters
+	place quorumlock.Owner // owner of the entries that keep a window free: see wire.Call.Open
+	calls atomic.Uint64    // number of calls begun
 
 	base   time.Time                         // zero of the machines' clocks
 	now    func() time.Time                  // reads the monotonic and the wall clock
@@ -136,16 +136,16 @@ type Client struct {
 func NewClient(label string) *Client {
 	id := label + "~" + settings.NewID()
 	c := &Client{
-		id:          id,
-		wake:        wire.WakeChannel(id),
-		windowOwner: quorumlock.Owner(id + ":0"), // numbers of calls are never 0
-		stopping:    make(chan struct{}),
-		lost:        make(chan struct{}),
-		gone:        make(chan struct{}),
-		live:        make(map[uint64]*call),
-		holders:     make(index),
-		waiters:     make(index),
-		queues:      make(map[string][]*localQueue),
+		id:       id,
+		wake:     wire.WakeChannel(id),
+		place:    quorumlock.Owner(id + ":0"), // numbers of calls are never 0
+		stopping: make(chan struct{}),
+		lost:     make(chan struct{}),
+		gone:     make(chan struct{}),
+		live:     make(map[uint64]*call),
+		holders:  make(index),
+		waiters:  make(index),
+		queues:   make(map[string][]*localQueue),
 	}
 	c.setClocks(time.Now, bootClock())
 	// No monotonic reading: a testing/synctest bubble, whose time the kernel does not know.

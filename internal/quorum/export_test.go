@@ -2,7 +2,7 @@ package quorum
 
 // Copy gives c the identity of d, as if both were restored from one image of a process.
 func (c *Client) Copy(d *Client) {
-	c.id, c.wake, c.windowOwner = d.id, d.wake, d.windowOwner
+	c.id, c.wake, c.place = d.id, d.wake, d.place
 	c.calls.Store(d.calls.Load())
 }
 

@@ -268,7 +268,7 @@ func (c *call) freed(cell int) {
 	}
 	c.flush()
 	if alone && !asks {
-		handOver := wire.Release(c.lock.cells[cell].Name, c.lock.client.windowOwner, 1).Open(0, c.lock.client.windowOwner)
+		handOver := wire.Release(c.lock.cells[cell].Name, c.lock.client.place, 1).Open(0, c.lock.client.place)
 		// If this fails, the waiter's next refresh is a look, too.
 		_ = c.lock.Ask(cell, handOver, func(wire.Reply) {})
 	}

@@ -65,8 +65,8 @@ func (c *Client) waiter(o quorumlock.Owner) *call {
 }
 
 // ended reports whether an owner belongs to a recent call of this client that has ended, and no
-// longer keeps a key by UnlockAfter or Detach. windowOwner counts as ended. An unknown number
-// belongs to a copy of the process: see newNumber.
+// longer keeps a key by UnlockAfter or Detach. place counts as ended. An unknown number belongs to
+// a copy of the process: see newNumber.
 func (c *Client) ended(o quorumlock.Owner) bool {
 	n, ok := c.numberOf(o)
 	if !ok {
@@ -75,7 +75,7 @@ func (c *Client) ended(o quorumlock.Owner) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	over := c.live[n] == nil && !c.former.Keeps(n, c.mono())
-	return over && (o == c.windowOwner || c.former.Has(n))
+	return over && (o == c.place || c.former.Has(n))
 }
 
 // isLive reports whether an owner belongs to a waiting or holding call of this client.

@@ -395,10 +395,10 @@ func ReleaseAndLeave(name string, owner, waiter quorumlock.Owner, all bool) Call
 // Open turns a Release of a whole hold, or a ReleaseAndLeave, of a lock that nobody shares into one
 // that allows for Redisson's clients. It returns other calls unchanged.
 //
-// During the window, windowOwner has the first entry in the queue, and no client of this library
-// gets the lock. A window of 0 hands the lock to the first in the queue, even if Redisson's clients
-// listen. A negative window of −d is a window of d before any Redisson client has been observed.
-func (c Call) Open(window time.Duration, windowOwner quorumlock.Owner) Call {
+// During the window, place has the first entry in the queue, and no client of this library gets the
+// lock. A window of 0 hands the lock to the first in the queue, even if Redisson's clients listen.
+// A negative window of −d is a window of d before any Redisson client has been observed.
+func (c Call) Open(window time.Duration, place quorumlock.Owner) Call {
 	if c.Script != release || c.args[1] != number(1) || c.args[4].kind == aEntry {
 		return c
 	}
@@ -408,7 +408,7 @@ func (c Call) Open(window time.Duration, windowOwner quorumlock.Owner) Call {
 	}
 	owner := c.args[0]
 	c.Script, c.count = open, 0
-	c.add(owner, channel(), ms(window), who(windowOwner), waiter, all)
+	c.add(owner, channel(), ms(window), who(place), waiter, all)
 	return c
 }
 
