@@ -38,7 +38,7 @@ var bugs = []mutation.Bug{
 
 	// Votes.
 	bug("one vote fewer than a majority", "redlock Client.mutex", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400, "backed by a quorum")),
-	bug("one member of a MultiLock is enough", "internal/core Every", "newGroup(len(members), len(members), 1)", "newGroup(len(members), 1, 1)", wire(400, "backed by a quorum"), core(4000, "mutual exclusion")),
+	bug("one member of a MultiLock is enough", "internal/core Every", "newGroup(len(members), len(members), 1)", "newGroup(len(members), 1, 1)", wire(400, "backed by a quorum", "mutual exclusion"), core(4000, "mutual exclusion")),
 	bug("a restored key counts in the same renewal", "internal/core Machine.renewed", "vote := No", "vote := Yes", wire(400, "backed by a quorum"), core(4000, "backed by a quorum")),
 	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.tallies().holds(saidYes)", "m.tallies().holds(maySayYes)", wire(800, "tokens rise"), core(20000, "tokens rise")),
 	bug("the permits are counted at each node", "internal/core Machine.majoritySlot", "ok && slot != best", "ok && slot != best && best < 0", wire(2000, "backed by a quorum"), core(4000, "backed by a quorum")),
