@@ -118,19 +118,23 @@ func TestANodeThatRefusedTheCredentialsGetsTheReleaseLater(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 3, node.WithCredentials(func(context.Context) (node.Credentials, error) {
 			return node.Credentials{Password: "s3cret"}, nil
 		}))
+		accept := func(s *embedded.Server, password string) {
+			s.Kill()
+			synctest.Wait()
+			s.Redis.RequireAuth(password)
+			s.Restart(true)
+		}
 		for _, s := range servers {
-			s.Redis.RequireAuth("s3cret")
+			accept(s, "s3cret")
 		}
 		var events locktest.Events
 		lease := locktest.Lock(t, locktest.Of(t, nodes, quorumlock.WithObserver(&events)).Mutex("x"))
-		servers[0].Kill()
-		servers[0].Redis.RequireAuth("another")
-		servers[0].Restart(true)
+		accept(servers[0], "another")
 		locktest.Unlock(t, lease)
 		time.Sleep(2 * time.Second)
 		locktest.Equal(t, len(locktest.Keys(servers[0])) > 0, true, "the node that refuses the credentials has the lock")
 		locktest.Equal(t, events.Of(quorumlock.NodeDown), 1, "NodeDown events")
-		servers[0].Redis.RequireAuth("s3cret")
+		accept(servers[0], "s3cret")
 		time.Sleep(time.Second)
 		locktest.Equal(t, len(locktest.Keys(servers[0])), 0, "keys of the node, a second after it accepts them")
 	})
