@@ -33,8 +33,11 @@ func (p *process) readClock(node int, b *batch) {
 
 func (c *call) setTicket() {
 	attempt, _ := c.machine.Attempt()
-	known := c.process.clocks.Known(c.process.ownTime(), c.process.tier.plan.Nodes)
+	known, was := c.process.clocks.Known(c.process.ownTime(), c.process.tier.plan.Nodes), c.entry.Ticket
 	c.entry.Ticket, c.entry.Unsure = engine.TicketOf(c.place, c.caller.Ticket, attempt, known)
+	if c.entry.Ticket < was { // its time as the first begins here, not at the last audit
+		c.process.tier.watch.moved(c.lock.all())
+	}
 }
 
 func (c *call) settle(ticket int64) {
