@@ -132,6 +132,24 @@ func timedOut() (net.Conn, error) {
 	}}, err
 }
 
+// A reply to no call may be taken for that of the first call of a pipeline. None of its calls was
+// written, but the others are not sent again: what a reply says of its call may be wrong for all.
+func TestCallsBehindAReplyToNoCallAreLost(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		n := dial(t, "redis://h", node.WithDialer(func(context.Context, string, string) (net.Conn, error) { return timedOut() }))
+		a := newAsked()
+		for _, key := range []string{"x", "y", "z"} {
+			a.do(n, key, 500*time.Millisecond)
+		}
+		settle(5 * time.Second)
+		for key, want := range map[string]string{"x": "idle timeout", "y": "closed pipe", "z": "closed pipe"} {
+			if err := a.errs[key]; a.answers[key] != 1 || notSent(err) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %d answers, %v, want %q", key, a.answers[key], err, want)
+			}
+		}
+	})
+}
+
 // A NOSCRIPT reply may arrive while the node is being closed.
 func TestANoScriptReplyDuringCloseAnswersTheCall(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {

@@ -65,8 +65,8 @@ type fleet struct {
 	closest time.Duration
 }
 
-// newFleet starts a scheduler for each option, apart by some time. Job i is told that process i
-// runs it.
+// newFleet starts a scheduler for each option, each later than the last by apart. A job gets the
+// number of its process.
 func newFleet(t *testing.T, apart time.Duration, job func(process int), opts ...gocron.SchedulerOption) *fleet {
 	t.Helper()
 	f := &fleet{start: time.Now().Add(period), closest: ticks * period}

@@ -121,10 +121,7 @@ func isDown(err error) bool {
 	if errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock) {
 		return false
 	}
-	if _, ok := errors.AsType[interface {
-		error
-		NotSent()
-	}](err); ok {
+	if wire.IsUnsent(err) {
 		return true
 	}
 	said, ok := errors.AsType[interface { // go-redis's form of a server's error

@@ -258,7 +258,7 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 	l.underWay = slices.Delete(l.underWay, 0, 1)
 	l.resend(f)
 	var unsent []*request
-	if l.closed {
+	if l.closed { // the worker, which would send them, has ended
 		unsent = l.refuse(l.node.Failure(quorumlock.ErrClosed, false))
 	}
 	over := error(nil)

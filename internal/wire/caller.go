@@ -171,14 +171,14 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 		r.OK, r.Err = reply.Done()
 	}
 	if r.Err != nil {
-		r.Unsent = isUnsent(r.Err)
+		r.Unsent = IsUnsent(r.Err)
 		r.NotALock, r.Quarantined = errors.Is(r.Err, quorumlock.ErrNotALock), errors.Is(r.Err, quorumlock.ErrQuarantined)
 	}
 	return r
 }
 
-// isUnsent reports whether a call that failed has certainly not run, and never will.
-func isUnsent(err error) bool {
+// IsUnsent reports whether a call that failed has certainly not run, and never will.
+func IsUnsent(err error) bool {
 	_, ok := errors.AsType[interface {
 		error
 		NotSent()
