@@ -336,7 +336,9 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 		t.violate(ridesOut, "w%d fails for %d", k.number+1, c.reason)
 	}
 	now := k.process.now
-	if slept := now.Boot - now.Mono - k.asleep; c.reason == core.NoToken && (!k.step.Try || took+slept < t.plan.NodeTimeout) {
+	// A process without a boot clock takes a step of its wall clock for a suspend, or overlooks one.
+	slept := max(now.Boot-now.Mono-k.believed, t.slept(k.process.number)-k.asleep)
+	if c.reason == core.NoToken && (!k.step.Try || took+slept < t.plan.NodeTimeout) {
 		t.violate(minority, "w%d has no token after %v, of which it was suspended for %v", k.number+1, took+slept, slept)
 	}
 	if t.plan.Class == calm && few {
