@@ -208,30 +208,29 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 	l := p.Driver
 	waiters := maps.Clone(l.waiters)
 	s.mu.Unlock()
-	var foremost *call
-	nearest, at := 0, 0
+	var foremost engine.Foremost[*call]
 	for w, i := range waiters {
 		position, phase, attempt := w.position(i)
 		switch {
 		case phase >= core.Holding:
 		case attempt <= 1 && phase < core.Yielding: // it has no position yet
 			w.look(cell)
-		case foremost == nil || position < nearest:
-			foremost, nearest, at = w, position, i
+		default:
+			foremost.Add(w, w.caller.Ticket, position)
 		}
 	}
-	if foremost == nil {
+	if !foremost.Found {
 		return
 	}
-	pause := engine.LooksAfter(nearest)
+	w, pause := foremost.Waiter, foremost.LooksAfter()
 	if pause == 0 {
-		foremost.freed(at)
+		w.freed(waiters[w])
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.nudge == nil {
-		l.nudge = c.lookAfter(foremost, cell, pause, func() {
+		l.nudge = c.lookAfter(w, cell, pause, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			l.nudge = nil

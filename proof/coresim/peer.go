@@ -416,7 +416,8 @@ func (t *tier) besidePeers(h *hold) {
 
 // noticed is handoff for plans with peers: when a lock has become free, a peer or a waiter takes it
 // soon. The limit allows for a window, and for waiters of a process that are not the first in the
-// queue. Peers without messages are exempt: waiters only poll for them.
+// queue. Peers without messages are exempt: waiters only poll for them. So are waiters of a process
+// that has not observed them: it does not listen to them.
 func (t *tier) noticed(name int) {
 	if t.plan.Class != calm || t.isMulti() || t.isSilent() || !t.free(name, false) {
 		return
@@ -430,13 +431,14 @@ func (t *tier) noticed(name int) {
 		return n + t.watch.names[name].count
 	}
 	before, began := moves(), t.world.Now()
+	told := slices.DeleteFunc(t.waiting(name), func(c *call) bool { return !c.process.knowsPeers(name) })
 	soon := 40*time.Millisecond + 40*t.plan.Latency + time.Duration(10*len(t.waiting(name)))*time.Millisecond
 	t.world.At(began+soon, func() {
 		if before < 0 || moves() != before || !t.free(name, false) || t.isMulti() {
 			return
 		}
 		for _, c := range t.waiting(name) {
-			if !c.tries && began-c.first > 10*t.plan.Latency && !c.worker.gone {
+			if slices.Contains(told, c) && !c.tries && began-c.first > 10*t.plan.Latency && !c.worker.gone {
 				t.violate(promptly, "%s was free for %v, while %s waits since %v", names[name], soon, c.caller.Waiter, c.first)
 				return
 			}

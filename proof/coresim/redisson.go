@@ -148,6 +148,16 @@ func (p *process) wants(at site) bool {
 	return s != nil && s.Driver != nil
 }
 
+// knowsPeers reports whether the process has observed peers at a name lately.
+func (p *process) knowsPeers(name int) bool {
+	for node := range p.tier.plan.Nodes {
+		if p.redisson.At(site{node, name}) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // unlockChannels are Redisson's channels, by name.
 var unlockChannels = [...]string{wire.UnlockChannel(names[0]), wire.UnlockChannel(names[1]), wire.UnlockChannel(names[2])}
 
@@ -184,28 +194,25 @@ func (p *process) heardPeer(at site, message string) {
 		return
 	}
 	l := s.Driver
-	var foremost *listener
-	nearest := 0
+	var foremost engine.Foremost[listener]
 	l.waiters = slices.DeleteFunc(l.waiters, func(w listener) bool { return w.machine.Phase() >= core.Holding })
 	var asking []listener
-	for i := range l.waiters {
-		w := &l.waiters[i]
+	for _, w := range l.waiters {
 		attempt, _ := w.machine.Attempt()
 		switch position := w.machine.Cells[w.cell].Position; {
 		case attempt <= 1 && w.machine.Phase() < core.Yielding: // it has no position yet
-			asking = append(asking, *w)
-		case foremost == nil || position < nearest:
-			foremost, nearest = w, position
+			asking = append(asking, w)
+		default:
+			foremost.Add(w, w.caller.Ticket, position)
 		}
 	}
 	for _, w := range asking {
 		w.step(core.Event{Kind: core.Turn, Cell: int32(w.cell)})
 	}
-	if foremost == nil {
+	if !foremost.Found {
 		return
 	}
-	w := *foremost
-	pause := engine.LooksAfter(nearest)
+	w, pause := foremost.Waiter, foremost.LooksAfter()
 	switch {
 	case pause == 0:
 		w.freedByPeer(w.cell)

@@ -182,14 +182,35 @@ func (p *Peers[D]) Heard(now time.Duration, message string) (looks bool) {
 	return true
 }
 
-// LooksAfter returns the pause after a peer's release before the foremost waiter here looks: 0 if
-// that waiter is first in the queue. Otherwise it looks later, since the first one may have left
-// the queue, or may not hear the release. A look by any waiter makes the node call the first one.
-func LooksAfter(position int) time.Duration {
-	if position <= 1 { // position 0 may be the entry that keeps a window free
+// Foremost finds the waiter W of this client that looks after a peer's release: that of the lowest
+// ticket. Positions do not tell, as each is from its waiter's last attempt.
+type Foremost[W any] struct {
+	Waiter W
+	Found  bool
+
+	ticket  int64
+	nearest int
+}
+
+// Add adds a waiter, with its ticket and its position in the queue.
+func (f *Foremost[W]) Add(w W, ticket int64, position int) {
+	if !f.Found || position < f.nearest {
+		f.nearest = position
+	}
+	if !f.Found || ticket < f.ticket {
+		f.Waiter, f.ticket = w, ticket
+	}
+	f.Found = true
+}
+
+// LooksAfter returns the pause before the waiter looks: 0 if it is first in the queue. Otherwise it
+// looks later, since the first one may have left the queue, or may not hear the release. A look by
+// any waiter makes the node call the first one.
+func (f *Foremost[W]) LooksAfter() time.Duration {
+	if f.nearest <= 1 { // position 0 may be the entry that keeps a window free
 		return 0
 	}
-	return min(time.Duration(position)*lookDelay, maxLookDelay)
+	return min(time.Duration(f.nearest)*lookDelay, maxLookDelay)
 }
 
 // Freed records the release of the cell by a peer, for a waiter that needs each of several cells.

@@ -151,11 +151,18 @@ func TestAWaiterTriesTheFirstCellOfRedisson(t *testing.T) {
 		t.Error("a cell without peers was tried")
 	}
 	for position, want := range []time.Duration{0, 0, 20 * ms, 30 * ms} {
-		if got := LooksAfter(position); got != want {
+		var f Foremost[string]
+		f.Add("later", 8, position)
+		f.Add("first", 7, position+1) // its position is older
+		if f.Waiter != "first" {
+			t.Errorf("%s looks", f.Waiter)
+		}
+		if got := f.LooksAfter(); got != want {
 			t.Errorf("the waiter at %d looks after %v, want %v", position, got, want)
 		}
 	}
-	if got := LooksAfter(1000); got != maxLookDelay {
+	far := Foremost[string]{nearest: 1000}
+	if got := far.LooksAfter(); got != maxLookDelay {
 		t.Errorf("a waiter far behind looks after %v", got)
 	}
 }
