@@ -157,8 +157,9 @@ func (t *watch) follow(h *hold) {
 		case now.After(until.Add(1)):
 			t.backed(h)
 			until, stepped = now, 0
-		// Its wall clock was set forward: the client compares its clocks once a second.
-		case now.Before(until) && stepped == 0 && !h.proc.boots:
+		// Its wall clock was set forward, maybe before until was read: the client compares its
+		// clocks once a second.
+		case stepped == 0 && !h.proc.boots && (now.Before(until) || h.proc.isSet()):
 			stepped = time.Second
 		default:
 			t.world.violateLocked(lossTold, "%s was not told that %s is over", h.owner, h.lease.Name())
