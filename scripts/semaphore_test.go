@@ -104,6 +104,37 @@ func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	s.checkHeard(handoff("carol:5", 1, "102@1"))
 }
 
+// A first that is told of a free slot is on its way, and is called once more by the next yield. So
+// a yield calls the last one with a slot, too, as a release does.
+func TestAYieldCallsTheFirstAndTheLastWithASlot(t *testing.T) {
+	s := gather(t)
+	yield := func(waiter quorumlock.Owner, ticket int64) {
+		s.send(wire.Yield("x", wire.OwnerOf(waiter, 1), wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: heir(1, lent)}).At(7).OfSemaphore(2, 0))
+	}
+	s.slot("alice:1", 1, 0)
+	s.slot("carol:3", 3, 1)
+	s.slot("bob:2", 2, 0)
+	yield("alice:1", 1)
+	s.checkHeard()
+	yield("carol:3", 3)
+	s.checkHeard("turn alice:1 x", "turn bob:2 x")
+}
+
+// Who was called may get a later place with its sure ticket. Then those before it are called.
+func TestAWaiterBehindTheFreeSlotsCallsTheFirstAndTheLast(t *testing.T) {
+	s := gather(t)
+	s.slot("w:1", 1, 0)
+	s.slot("w:2", 2, 1)
+	s.slot("alice:3", 3, 0)
+	s.slot("bob:4", 4, 0)
+	s.data.Del(wire.SlotsKey("x"))
+	s.data.Del("x")
+	if a := s.slot("carol:5", 5, 0); !a.Free || a.Holder != "alice:3" {
+		t.Errorf("%+v, want a refusal by those before", a)
+	}
+	s.checkHeard("turn bob:4 x", "turn alice:3 x")
+}
+
 // A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays
 // as it is.
 func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {

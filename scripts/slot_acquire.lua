@@ -91,6 +91,8 @@ elseif not again then
     if free == 0 then
       return refuse(0, lowest())
     elseif (redis.call('zrank', KEYS[2], waiter) or 0) >= free then
+      -- The waiter may have been called, and have got a later place with its sure ticket.
+      callLast(free, now)
       return refuse(4, first, callFirst(waiter, now))
     elseif taken then
       return refuse(8, redis.call('zrangebyscore', KEYS[5], wish, wish)[1], vacant(k, other))

@@ -156,13 +156,22 @@ local function handSlot(waiter, stored, slot, now)
   return true
 end
 
+-- callLast calls the last waiter with a slot, if it was not called before.
+local function callLast(free, now)
+  local waiter = redis.call('zrange', KEYS[2], free - 1, free - 1)[1]
+  local stored = redis.call('hget', KEYS[3], waiter or '')
+  if deadline(stored) > now + CLAIM then
+    summon(waiter, stored, now)
+  end
+end
+
 -- serve serves the queue after a release or a leave. It returns whether I could have a slot now.
 --
 -- If one slot is free, serve hands it to the first waiter, if hands is set. Otherwise it calls the
--- first; if that one was called before, the next, as long as there are free slots. A first one that
--- waits for other locks leaves its slot free, so the last one with a slot is called as well. While
--- several slots are free, waiters are on their way to them. Each asks every node for the same slot,
--- but handoffs would give it different slots at different nodes.
+-- first; if that one was called before, the next, as long as there are free slots. The first may
+-- wait for other locks, or have been told of a slot by an answer. So the last one with a slot is
+-- called as well. While several slots are free, waiters are on their way to them. Each asks every
+-- node for the same slot, but handoffs would give it different slots at different nodes.
 --
 -- A waiter that is called by a release is told which slot was released: that slot will soon be free
 -- at every node. The first waiter without a slot is told that it is next, unless it refreshes soon.
@@ -186,13 +195,10 @@ local function serve(me, now, hands, released)
     if not k or waiter ~= me and deadline(stored) <= now then
       drop(waiter)
     elseif free <= from or served and not me then
-      if from < free then -- the last one with a slot may have it because of this release
-        waiter = redis.call('zrange', KEYS[2], free - 1, free - 1)[1]
-        stored = redis.call('hget', KEYS[3], waiter or '')
-        if deadline(stored) > now + CLAIM then
-          summon(waiter, stored, now)
-        end
-      elseif waiter ~= me and deadline(stored) > now + STRETCHED then
+      if served and free > 0 then -- the last one with a slot may have it because of this release
+        callLast(free, now)
+      end
+      if free <= from and waiter ~= me and deadline(stored) > now + STRETCHED then
         tell('next', waiter)
       end
       return mine

@@ -182,6 +182,14 @@ func (n *Node) handSlot(w queued, slot int, now float64) bool {
 	return true
 }
 
+func (n *Node) callLast(free int, now float64) {
+	if q := n.queue.ranked(); free <= len(q) {
+		if w := n.stored(q[free-1].Name); deadline(w.stored) > now+claim {
+			n.summon(w, now, -1)
+		}
+	}
+}
+
 // serve is serve in slots.lua; released is -1 for nil.
 func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 	if n.wrong() != "" {
@@ -200,14 +208,11 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 		case !ok || w.name != me && deadline(w.stored) <= now:
 			n.drop(w.name, false)
 		case n.vacancies(k) <= from || served && me == "":
-			if free := n.vacancies(k); from < free {
-				if free <= len(q) {
-					w = n.stored(q[free-1].Name)
-					if deadline(w.stored) > now+claim {
-						n.summon(w, now, -1)
-					}
-				}
-			} else if w.name != me && deadline(w.stored) > now+stretched {
+			free := n.vacancies(k)
+			if served && free > 0 {
+				n.callLast(free, now)
+			}
+			if free <= from && w.name != me && deadline(w.stored) > now+stretched {
 				n.tell("next", w.name, "")
 			}
 			return mine

@@ -95,6 +95,7 @@ func (n *Node) slotAcquire() wire.Reply {
 			if free == 0 {
 				return refuse(0, n.lowest(), 0)
 			} else if max(n.queue.zrank(waiter), 0) >= free {
+				n.callLast(free, now)
 				return refuse(4, first, n.call(waiter, now))
 			} else if taken {
 				return refuse(8, n.slots.at(wish), float64(n.vacant(k, other)))
