@@ -156,7 +156,7 @@ func (t *tier) keeps(c *call, p *process, kept time.Duration) bool {
 // is called again later.
 func (t *tier) handoff(name int) {
 	if len(t.peers) > 0 {
-		t.noticed(name)
+		t.noticed(name, false)
 		return
 	}
 	if t.plan.Class != calm || t.isMulti() || !t.free(name, true) {

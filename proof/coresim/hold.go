@@ -336,8 +336,8 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 		t.violate(ridesOut, "w%d fails for %d", k.number+1, c.reason)
 	}
 	now := k.process.now
-	// A process without a boot clock takes a step of its wall clock for a suspend, or overlooks one.
-	slept := max(now.Boot-now.Mono-k.believed, t.slept(k.process.number)-k.asleep)
+	// Without a boot clock, a step forward counts as a suspend, and a step back as nothing.
+	slept := max(now.Boot-now.Mono-k.asleep, 0)
 	if c.reason == core.NoToken && (!k.step.Try || took+slept < t.plan.NodeTimeout) {
 		t.violate(minority, "w%d has no token after %v, of which it was suspended for %v", k.number+1, took+slept, slept)
 	}

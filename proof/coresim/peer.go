@@ -396,7 +396,7 @@ func (p *peer) gets() {
 	p.after(p.step.Hold, func() {
 		p.back(func() {
 			for name := range names {
-				t.noticed(name)
+				t.noticed(name, true)
 			}
 			p.next()
 		})
@@ -416,9 +416,9 @@ func (t *tier) besidePeers(h *hold) {
 
 // noticed is handoff for plans with peers: when a lock has become free, a peer or a waiter takes it
 // soon. The limit allows for a window, and for waiters of a process that are not the first in the
-// queue. Peers without messages are exempt: waiters only poll for them. So are waiters of a process
-// that has not observed them: it does not listen to them.
-func (t *tier) noticed(name int) {
+// queue. Peers without messages are exempt: waiters only poll for them. A process that has not observed
+// the peers does not listen for their releases.
+func (t *tier) noticed(name int, byPeer bool) {
 	if t.plan.Class != calm || t.isMulti() || t.isSilent() || !t.free(name, false) {
 		return
 	}
@@ -431,7 +431,7 @@ func (t *tier) noticed(name int) {
 		return n + t.watch.names[name].count
 	}
 	before, began := moves(), t.world.Now()
-	told := slices.DeleteFunc(t.waiting(name), func(c *call) bool { return !c.process.knowsPeers(name) })
+	told := slices.DeleteFunc(t.waiting(name), func(c *call) bool { return byPeer && c.process.overlooks(name) })
 	soon := 40*time.Millisecond + 40*t.plan.Latency + time.Duration(10*len(t.waiting(name)))*time.Millisecond
 	t.world.At(began+soon, func() {
 		if before < 0 || moves() != before || !t.free(name, false) || t.isMulti() {

@@ -148,14 +148,17 @@ func (p *process) wants(at site) bool {
 	return s != nil && s.Driver != nil
 }
 
-// knowsPeers reports whether the process has observed peers at a name lately.
-func (p *process) knowsPeers(name int) bool {
-	for node := range p.tier.plan.Nodes {
-		if p.redisson.At(site{node, name}) != nil {
-			return true
+// overlooks reports whether a name has peers, and the process has not observed one lately.
+func (p *process) overlooks(name int) bool {
+	has, observed := false, false
+	for _, o := range p.tier.peers {
+		for _, s := range o.cells {
+			if s.name == name {
+				has, observed = true, observed || p.redisson.At(s) != nil
+			}
 		}
 	}
-	return false
+	return has && !observed
 }
 
 // unlockChannels are Redisson's channels, by name.

@@ -219,12 +219,6 @@ func (t *tier) timeOf(process int, now fleet.Clock) core.Time {
 // Linux.
 func hasBootClock(process int) bool { return process%2 == 0 }
 
-// slept returns how long a process has been suspended so far.
-func (t *tier) slept(process int) time.Duration {
-	now := t.world.Clock(process)
-	return now.Boot - now.Mono
-}
-
 func (t *tier) now(process int) core.Time { return t.timeOf(process, t.world.Clock(process)) }
 
 func (t *tier) nodeOf(cell int) int   { return cell % t.plan.Nodes }

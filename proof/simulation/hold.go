@@ -159,7 +159,7 @@ func (t *watch) follow(h *hold) {
 			until, stepped = now, 0
 		// Its wall clock was set forward, maybe before until was read: the client compares its
 		// clocks once a second.
-		case stepped == 0 && !h.proc.boots && (now.Before(until) || h.proc.isSet()):
+		case stepped == 0 && !h.proc.boots && h.proc.forward.After(until.Add(-t.world.plan.TTL)):
 			stepped = time.Second
 		default:
 			t.world.violateLocked(lossTold, "%s was not told that %s is over", h.owner, h.lease.Name())

@@ -9,8 +9,14 @@ import (
 // now is both of the process's clocks: true time, and a wall clock that is set wrong.
 func (p *process) now() time.Time { return wallclock.Now(time.Duration(p.wall.Load())) }
 
-// isSet reports whether a fault has set the wall clock.
-func (p *process) isSet() bool { return time.Duration(p.wall.Load()) != p.ahead }
+// step steps the wall clock. It is called with the world's mutex held.
+func (p *process) step(by time.Duration) {
+	p.wall.Add(int64(by))
+	p.stepped = true
+	if by > 0 {
+		p.forward = time.Now()
+	}
+}
 
 // bootClock returns the process's clock that counts suspends, or nil if the process has no such
 // clock. The simulation has no suspends, so the clock shows true time.

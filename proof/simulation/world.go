@@ -224,8 +224,7 @@ func (w *world) suffer(f Fault, number int) {
 	case die:
 		p.die()
 	case setWall:
-		p.wall.Add(int64(f.By))
-		p.stepped = true
+		p.step(f.By)
 	case forge:
 		n.forge(p)
 	case several:

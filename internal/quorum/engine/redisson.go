@@ -182,8 +182,8 @@ func (p *Peers[D]) Heard(now time.Duration, message string) (looks bool) {
 	return true
 }
 
-// Foremost finds the waiter W of this client that looks after a peer's release: that of the lowest
-// ticket. Positions do not tell, as each is from its waiter's last attempt.
+// Foremost finds the waiter W of this client that looks after a peer's release: the one with the
+// lowest ticket. Positions do not show which, as each dates from its waiter's last attempt.
 type Foremost[W any] struct {
 	Waiter W
 	Found  bool
@@ -203,9 +203,9 @@ func (f *Foremost[W]) Add(w W, ticket int64, position int) {
 	f.Found = true
 }
 
-// LooksAfter returns the pause before the waiter looks: 0 if it is first in the queue. Otherwise it
-// looks later, since the first one may have left the queue, or may not hear the release. A look by
-// any waiter makes the node call the first one.
+// LooksAfter returns the pause before the waiter looks: 0 if one here was first in the queue.
+// Otherwise it looks later, since the first one may have left the queue, or may not hear the
+// release. A look by any waiter makes the node call the first one.
 func (f *Foremost[W]) LooksAfter() time.Duration {
 	if f.nearest <= 1 { // position 0 may be the entry that keeps a window free
 		return 0

@@ -152,10 +152,11 @@ func TestAWaiterTriesTheFirstCellOfRedisson(t *testing.T) {
 	}
 	for position, want := range []time.Duration{0, 0, 20 * ms, 30 * ms} {
 		var f Foremost[string]
-		f.Add("later", 8, position)
-		f.Add("first", 7, position+1) // its position is older
+		f.Add("second", 8, position+1)
+		f.Add("first", 7, position+2) // its position is older
+		f.Add("third", 9, position)
 		if f.Waiter != "first" {
-			t.Errorf("%s looks", f.Waiter)
+			t.Errorf("the %s waiter looks", f.Waiter)
 		}
 		if got := f.LooksAfter(); got != want {
 			t.Errorf("the waiter at %d looks after %v, want %v", position, got, want)
