@@ -120,7 +120,7 @@ func TestAYieldCallsTheFirstAndTheLastWithASlot(t *testing.T) {
 	s.checkHeard("turn alice:1 x", "turn bob:2 x")
 }
 
-// Who was called may get a later place with its sure ticket. Then those before it are called.
+// A waiter that was called may move back with its sure ticket. Then it calls those before it.
 func TestAWaiterBehindTheFreeSlotsCallsTheFirstAndTheLast(t *testing.T) {
 	s := gather(t)
 	s.slot("w:1", 1, 0)

@@ -91,7 +91,7 @@ elseif not again then
     if free == 0 then
       return refuse(0, lowest())
     elseif (redis.call('zrank', KEYS[2], waiter) or 0) >= free then
-      -- The waiter may have been called, and have got a later place with its sure ticket.
+      -- A waiter that was called may have moved back with its sure ticket: now another is the last.
       callLast(free, now)
       return refuse(4, first, callFirst(waiter, now))
     elseif taken then

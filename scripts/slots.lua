@@ -156,7 +156,8 @@ local function handSlot(waiter, stored, slot, now)
   return true
 end
 
--- callLast calls the last waiter with a slot, if it was not called before.
+-- callLast calls the last waiter that a free slot is left for, unless it was called before. free is
+-- the number of free slots, at least 1.
 local function callLast(free, now)
   local waiter = redis.call('zrange', KEYS[2], free - 1, free - 1)[1]
   local stored = redis.call('hget', KEYS[3], waiter or '')

@@ -153,10 +153,10 @@ func (t *tier) keeps(c *call, p *process, kept time.Duration) bool {
 // handoff is called when a lock may have become free, or shareable. If nothing fails, a waiter has
 // it soon: long before its next refresh. All waiters that can share the lock with its holders have
 // it soon, too, unless a waiter for exclusive use is ahead or has just left. In that case, handoff
-// is called again later.
-func (t *tier) handoff(name int) {
+// is called again later. released tells that a release of ours made it free.
+func (t *tier) handoff(name int, released bool) {
 	if len(t.peers) > 0 {
-		t.noticed(name, false)
+		t.noticed(name, !released)
 		return
 	}
 	if t.plan.Class != calm || t.isMulti() || !t.free(name, true) {

@@ -276,7 +276,7 @@ func (t *tier) released(k *worker) {
 	}
 	for _, name := range c.lock.names {
 		if k.step.Keep == 0 && k.step.Detach == 0 {
-			t.handoff(name)
+			t.handoff(name, true)
 		}
 	}
 }
@@ -351,6 +351,6 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 		t.watch.refused = append(t.watch.refused, span{c.lock, nil, t.world.Now() - took, t.world.Now()})
 	}
 	for _, name := range c.lock.names {
-		t.handoff(name)
+		t.handoff(name, false)
 	}
 }

@@ -416,8 +416,8 @@ func (t *tier) besidePeers(h *hold) {
 
 // noticed is handoff for plans with peers: when a lock has become free, a peer or a waiter takes it
 // soon. The limit allows for a window, and for waiters of a process that are not the first in the
-// queue. Peers without messages are exempt: waiters only poll for them. A process that has not observed
-// the peers does not listen for their releases.
+// queue. Peers without messages are exempt: waiters only poll for them. A process that has not
+// observed the peers does not listen for their releases: byPeer tells that one may be the reason.
 func (t *tier) noticed(name int, byPeer bool) {
 	if t.plan.Class != calm || t.isMulti() || t.isSilent() || !t.free(name, false) {
 		return

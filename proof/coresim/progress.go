@@ -61,7 +61,7 @@ func (t *tier) progress() {
 				waits = min(waits, now-w.lastMoves[name])
 			}
 		}
-		if slices.ContainsFunc(k.lock.names, k.process.overlooks) { // their releases, too, see noticed
+		if slices.ContainsFunc(k.lock.names, k.process.overlooks) { // nobody announces a peer's release to it
 			waits -= refresh
 		}
 		if waits > soon {

@@ -130,7 +130,7 @@ func (k *worker) downgrade() {
 	c.renewNow(core.Downgrade, func(r core.Round) {
 		k.extended(c, began, r)
 		if r.Won {
-			c.process.tier.handoff(c.lock.names[0])
+			c.process.tier.handoff(c.lock.names[0], true)
 		}
 	})
 }

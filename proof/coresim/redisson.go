@@ -148,12 +148,12 @@ func (p *process) wants(at site) bool {
 	return s != nil && s.Driver != nil
 }
 
-// overlooks reports whether a name has peers, and the process has not observed one lately.
+// overlooks reports whether peers have had a name, and the process has not observed one lately.
 func (p *process) overlooks(name int) bool {
 	has, observed := false, false
 	for _, o := range p.tier.peers {
 		for _, s := range o.cells {
-			if s.name == name {
+			if s.name == name && o.moves > 0 {
 				has, observed = true, observed || p.redisson.At(s) != nil
 			}
 		}

@@ -43,7 +43,7 @@ type process struct {
 	turns    []func()      // called when one of its waiters is called
 	boots    bool          // it has a clock that counts suspends and never steps, as on Linux
 	stepped  bool          // its wall clock was
-	forward  time.Time     // when it was last, forward
+	forward  time.Time     // when it was last stepped forward
 	paused   bool
 	gate     chan struct{} // closed when the pause is over
 	out      []message     // sent by it in a pause: none of it has left
