@@ -120,6 +120,18 @@ func TestAYieldCallsTheFirstAndTheLastWithASlot(t *testing.T) {
 	s.checkHeard("turn alice:1 x", "turn bob:2 x")
 }
 
+// The waiters may be fewer than the free slots.
+func TestAReleaseCallsTheLastOfFewWaiters(t *testing.T) {
+	s := gather(t)
+	for i, waiter := range []quorumlock.Owner{"w:1", "w:2", "w:3", "alice:4", "bob:5"} {
+		s.acquired(slotted(waiter, int64(i), 3, i%3))
+	}
+	s.data.Del(wire.SlotsKey("x"))
+	s.data.Del("x")
+	s.send(wire.Release("x", "w:1.1", 1).At(7).OfSemaphore(3, 0))
+	s.checkHeard("turn alice:4 x", "turn bob:5 x")
+}
+
 // A waiter that was called may move back with its sure ticket. Then it calls those before it.
 func TestAWaiterBehindTheFreeSlotsCallsTheFirstAndTheLast(t *testing.T) {
 	s := gather(t)

@@ -156,10 +156,14 @@ local function handSlot(waiter, stored, slot, now)
   return true
 end
 
--- callLast calls the last waiter that a free slot is left for, unless it was called before. free is
--- the number of free slots, at least 1.
+-- final returns the rank of the last waiter that one of the free slots is left for.
+local function final(free)
+  return math.min(free, redis.call('zcard', KEYS[2])) - 1
+end
+
+-- callLast calls that waiter, unless it was called before.
 local function callLast(free, now)
-  local waiter = redis.call('zrange', KEYS[2], free - 1, free - 1)[1]
+  local waiter = redis.call('zrange', KEYS[2], final(free), final(free))[1]
   local stored = redis.call('hget', KEYS[3], waiter or '')
   if deadline(stored) > now + CLAIM then
     summon(waiter, stored, now)
@@ -213,8 +217,8 @@ local function serve(me, now, hands, released)
         served = true
       end
       from = from + 1
-      if from == FEW and free - 1 > from then
-        from = free - 1
+      if from == FEW and final(free) > from then
+        from = final(free)
         if me and redis.call('zrank', KEYS[2], me) < from then
           me, mine = nil, true
         end

@@ -182,9 +182,11 @@ func (n *Node) handSlot(w queued, slot int, now float64) bool {
 	return true
 }
 
+func (n *Node) final(free int) int { return min(free, len(n.queue.ranked())) - 1 }
+
 func (n *Node) callLast(free int, now float64) {
-	if q := n.queue.ranked(); free <= len(q) {
-		if w := n.stored(q[free-1].Name); deadline(w.stored) > now+claim {
+	if last := n.final(free); last >= 0 {
+		if w := n.stored(n.queue.ranked()[last].Name); deadline(w.stored) > now+claim {
 			n.summon(w, now, -1)
 		}
 	}
@@ -228,8 +230,8 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 				n.summon(w, now, released)
 				served = true
 			}
-			if from++; from == few && n.vacancies(k)-1 > from {
-				from = n.vacancies(k) - 1
+			if from++; from == few && n.final(n.vacancies(k)) > from {
+				from = n.final(n.vacancies(k))
 				if me != "" && n.queue.zrank(me) < from {
 					me, mine = "", true
 				}
