@@ -132,6 +132,20 @@ func TestAReleaseCallsTheLastOfFewWaiters(t *testing.T) {
 	s.checkHeard("turn alice:4 x", "turn bob:5 x")
 }
 
+// A forced release frees many slots at once. As many waiters are called.
+func TestAForcedReleaseCallsAWaiterForEachSlot(t *testing.T) {
+	s := gather(t)
+	var called []string
+	for i := range 60 {
+		waiter := quorumlock.Owner(fmt.Sprint("alice:", i))
+		if a := s.acquired(slotted(waiter, int64(i), 30, i%30)); !a.Granted {
+			called = append(called, "turn "+string(waiter)+" x")
+		}
+	}
+	s.send(wire.ForceRelease("x").OfSemaphore(30, 0))
+	s.checkHeard(called...)
+}
+
 // A waiter that was called may move back with its sure ticket. Then it calls those before it.
 func TestAWaiterBehindTheFreeSlotsCallsTheFirstAndTheLast(t *testing.T) {
 	s := gather(t)

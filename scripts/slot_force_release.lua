@@ -15,8 +15,8 @@ prune(now)
 local owners = redis.call('zrangebyscore', KEYS[5], 0, '+inf')
 for i = 1, #owners do
   give(owners[i])
-end
-for _ = 1, math.min(#owners, 100) do -- the others refresh by themselves
-  serve(nil, now, false)
+  if i <= 100 then -- the others refresh by themselves
+    serve(nil, now, false)
+  end
 end
 return #owners > 0 and 1 or 0

@@ -261,11 +261,11 @@ func (n *Node) slotForceRelease() wire.Reply {
 	now := n.clock()
 	n.prune(now)
 	owners := n.taken()
-	for _, m := range owners {
+	for i, m := range owners {
 		n.give(m.Name)
-	}
-	for range min(len(owners), 100) {
-		n.serve("", now, false, -1)
+		if i < 100 {
+			n.serve("", now, false, -1)
+		}
 	}
 	return wire.Integer(integerOf(len(owners) > 0))
 }
