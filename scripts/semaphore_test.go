@@ -132,6 +132,24 @@ func TestAReleaseCallsTheLastOfFewWaiters(t *testing.T) {
 	s.checkHeard("turn alice:4 x", "turn bob:5 x")
 }
 
+// A late yield queues a waiter whose successor has a slot. With that slot it leaves the queue, and a
+// free slot is left for the next waiter.
+func TestAWaiterThatTakesItsSuccessorsSlotCallsTheNext(t *testing.T) {
+	s := gather(t)
+	for i, waiter := range []quorumlock.Owner{"w:1", "w:2", "alice:3", "bob:4"} {
+		s.slot(waiter, int64(i+1), i%2)
+	}
+	s.releaseSlot("w:1")
+	s.checkHeard(handoff("alice:3", 1, "101@0"))
+	late := wire.Entry{Waiter: "alice:3", Ticket: 3, TTL: life, Successor: heir(1, lent)}
+	s.send(wire.Yield("x", "alice:3.1", late).At(7).OfSemaphore(2, 0))
+	s.releaseSlot("w:2")
+	s.checkHeard("slot alice:3 1 x")
+	late.Successor = heir(2, lent)
+	s.checkGranted(s.acquired(wire.AcquireInTurn("x", "alice:3.2", ttl, 100, late).At(7).OfSemaphore(2, 0)))
+	s.checkHeard("turn bob:4 x")
+}
+
 // A forced release frees many slots at once. As many waiters are called.
 func TestAForcedReleaseCallsAWaiterForEachSlot(t *testing.T) {
 	s := gather(t)

@@ -121,12 +121,11 @@ end
 if former then
   gone = give(former)
 end
-if waiter then
-  drop(waiter)
-end
+local left = waiter and drop(waiter) == 1
 assign(owner, slot, token, now, tonumber(ARGV[2]))
--- As after a yield, waiters are only called: they ask for their preferred slot.
-if gone and gone ~= slot then
+-- As after a yield, waiters are only called: they ask for their preferred slot. If the waiter had a
+-- slot already, a free one is left for the next.
+if gone and gone ~= slot or left and (gone or again) then
   serve(nil, now, false)
 end
 return {again and 6 or 5, token, slot}

@@ -129,11 +129,9 @@ func (n *Node) slotAcquire() wire.Reply {
 	if former != "" {
 		gone = n.give(former)
 	}
-	if waiter != "" {
-		n.drop(waiter, false)
-	}
+	left := waiter != "" && n.drop(waiter, false)
 	n.assign(owner, slot, token, now, n.number(2))
-	if gone >= 0 && gone != slot {
+	if gone >= 0 && gone != slot || left && (gone >= 0 || again) {
 		n.serve("", now, false, -1)
 	}
 	status := int64(5)
