@@ -104,8 +104,8 @@ func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	s.checkHeard(handoff("carol:5", 1, "102@1"))
 }
 
-// A first that is told of a free slot is on its way, and is called once more by the next yield. So
-// a yield calls the last one with a slot, too, as a release does.
+// The first waiter may know of a free slot from its own yield, and the next yield calls it once more.
+// So a yield calls the last waiter with a slot, too, as a release does.
 func TestAYieldCallsTheFirstAndTheLastWithASlot(t *testing.T) {
 	s := gather(t)
 	yield := func(waiter quorumlock.Owner, ticket int64) {
