@@ -21,7 +21,10 @@ func (g *generator) slotScene() command {
 	holds := scriptmodel.Value{Members: []scriptmodel.Member{{Name: "quorumlock_semaphore", Score: math.Inf(1)}}, Expires: expires}
 	slots, queue, entries, tokens := scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}
 	count, waiters := permits, g.IntN(5)
-	crowd := g.chance(0.01)
+	line, crowd := g.chance(0.1), g.chance(0.01)
+	if line { // many free slots, and about as many waiters
+		permits, count, waiters = pick(g, 18, 20, 24), g.IntN(4), pick(g, 15, 16, 17, 18, 19, 20, 23)
+	}
 	if crowd {
 		permits, count, waiters = 1000, pick(g, 99, 100, 101, 102), 103
 	}
@@ -50,8 +53,8 @@ func (g *generator) slotScene() command {
 		waiter := fmt.Sprintf("c0:%d", 1+i)
 		queue.Members = append(queue.Members, scriptmodel.Member{Name: waiter, Score: float64(int64(epoch) + int64(i))})
 		entry := g.slotEntry(ms, permits)
-		if crowd {
-			entry = fmt.Sprintf("%d 1k%dp0", ms+5000, permits)
+		if crowd || line && g.chance(0.97) {
+			entry = fmt.Sprintf("%d 1k%dp0", ms+pick[int64](g, 5000, 5000, 5000, 2501, 2500, 1000), permits)
 		}
 		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: waiter, Value: entry})
 	}
@@ -69,7 +72,7 @@ func (g *generator) slotScene() command {
 		if crowd {
 			return wire.ForceRelease(name).OfSemaphore(permits, 0)
 		}
-		return g.onScene(owners, permits)
+		return g.onScene(owners, max(4, waiters), permits)
 	}
 	if g.chance(0.15) {
 		holds = scriptmodel.Value{}
@@ -98,10 +101,10 @@ func (g *generator) slotEntry(ms int64, permits int) string {
 	return strings.Join(words, " ")
 }
 
-// onScene is a call about a scene.
-func (g *generator) onScene(owners []string, permits int) wire.Call {
+// onScene is a call about a scene with so many waiters.
+func (g *generator) onScene(owners []string, waiters, permits int) wire.Call {
 	slot := g.IntN(min(permits, 4))
-	waiter := quorumlock.Owner(fmt.Sprintf("c0:%d", 1+g.IntN(4)))
+	waiter := quorumlock.Owner(fmt.Sprintf("c0:%d", 1+g.IntN(waiters)))
 	owner := quorumlock.Owner("c9:9.0")
 	if len(owners) > 0 && g.chance(0.9) {
 		owner = quorumlock.Owner(pick(g, owners...))
