@@ -80,7 +80,6 @@ end
 local function vacant(k, from)
   local low, high = from % k, k
   if redis.call('zcount', KEYS[5], low, high - 1) == high - low then
-    high = low
     low = 0
   end
   if redis.call('zcount', KEYS[5], low, low) == 0 then

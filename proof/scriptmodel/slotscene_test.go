@@ -25,8 +25,8 @@ func (g *generator) slotScene() command {
 	if line { // many free slots, and about as many waiters
 		permits, count, waiters = pick(g, 18, 20, 24), g.IntN(4), pick(g, 15, 16, 17, 18, 19, 20, 23)
 	}
-	if crowd {
-		permits, count, waiters = 1000, pick(g, 99, 100, 101, 102), 103
+	if crowd { // a forced release calls a waiter for each slot
+		permits, count, waiters = 103, pick(g, 99, 100, 101, 102), 105
 	}
 	var owners []string
 	for slot := range count {
