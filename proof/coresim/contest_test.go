@@ -148,10 +148,19 @@ func TestSilentAndSlowNodesCostASemaphoreNothing(t *testing.T) {
 		"eight slots, nine callers, far": {contest{permits: 8, near: 5 * ms, far: 6 * ms, hold: 200 * ms}, 9},
 	} {
 		t.Run(name, func(t *testing.T) {
-			healthy, _ := tt.rate(t, 1, tt.callers, 100)
-			for _, tt.fewNodes = range []fewNodes{{silent: 1}, {silent: 2}, {slow: 1, lag: 100 * ms}, {slow: 2, lag: 100 * ms}} {
-				if got, _ := tt.rate(t, 1, tt.callers, 100); got.grants < healthy.grants*9/10 {
-					t.Errorf("%+v: %d grants, want at least 90 %% of the %d with all nodes", tt.fewNodes, got.grants, healthy.grants)
+			healthy := 0
+			for _, tt.fewNodes = range []fewNodes{{}, {silent: 1}, {silent: 2}, {slow: 1, lag: 100 * ms}, {slow: 2, lag: 100 * ms}} {
+				grants := 0
+				for seed := range uint64(3) { // one schedule alone may have a tenth more or less
+					got, _ := tt.rate(t, seed, tt.callers, 100)
+					grants += got.grants
+				}
+				if tt.fewNodes == (fewNodes{}) {
+					healthy = grants
+				}
+				t.Logf("%+v: %d of %d grants", tt.fewNodes, grants, healthy)
+				if grants < healthy*9/10 {
+					t.Errorf("%+v: %d grants, want at least 90 %% of the %d with all nodes", tt.fewNodes, grants, healthy)
 				}
 			}
 		})
