@@ -35,7 +35,7 @@ local function sharers(me, now, visit)
   while not done do
     if from >= FEW and not start then
       local served = redis.call('hget', KEYS[3], 'served')
-      start = math.max(from, served and redis.call('zcount', KEYS[2], '-inf', '(' .. served) or 0)
+      start = served and math.max(from, redis.call('zcount', KEYS[2], '-inf', '(' .. served)) or from
       if start > from and me and (redis.call('zrank', KEYS[2], me) or start) < start then
         if not visit then
           return nil

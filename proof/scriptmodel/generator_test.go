@@ -32,9 +32,17 @@ type generator struct {
 	set     setting
 }
 
-// epoch is no round number: some servers show a score with many zeros as 1.79e+15, others in
-// digits.
+// epoch is not round: see unround.
 const epoch scriptmodel.Time = 1_790_000_000_123_457
+
+// unround returns a time, or one close to it: some servers show a score with eight zeros as
+// 1.79e+15, others in digits. Scripts make scores of ms.
+func unround(t scriptmodel.Time) scriptmodel.Time {
+	if t/1000%1e5 == 0 {
+		t += 1000
+	}
+	return t
+}
 
 func newGenerator(seed uint64, m *model) *generator {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x5eed)), model: m}
@@ -106,6 +114,7 @@ func (g *generator) pass() {
 		step := pick[scriptmodel.Time](g, 1e3, 1e5, 1e6, 1e8, 3600e6, 2*86400e6)
 		g.now += scriptmodel.Time(g.Int64N(2*int64(step))) - step
 	}
+	g.now = unround(g.now)
 	g.model.now = g.now
 }
 
@@ -217,7 +226,7 @@ func (g *generator) entry() wire.Entry {
 		e.Ticket = int64(g.now) - g.Int64N(5)
 	}
 	if e.Unsure = g.chance(0.2); e.Unsure && g.chance(0.7) {
-		e.Ticket = int64(g.now)/1000*1000 + pick[int64](g, -2e6, -1e6-1, -1e6, 0, 1e6, 1e6+1, 2e6)
+		e.Ticket = int64(unround(g.now/1000*1000 + pick[scriptmodel.Time](g, -2e6, -1e6-1, -1e6, 0, 1e6, 1e6+1, 2e6)))
 	}
 	e.TTL = time.Duration(pick(g, 1, 20, 300, 349, 350, 351, 600, 900, 1000, 1001, 1001, 2000, 2500, 2501, 2501, 3500, 5000, 5000, 100_000)) * time.Millisecond
 	if _, ok := g.peek(wire.EntriesKey(g.name)); g.chance(0.01) || !ok && g.chance(g.wild/4) {
@@ -225,7 +234,7 @@ func (g *generator) entry() wire.Entry {
 	}
 	if g.chance(0.7) {
 		ttl := time.Duration(pick(g, 1, 2, 3, 100, 1000, 1299, 1300, 1301, 1800, 1800, 1800, 3_600_000, 3_600_001)) * time.Millisecond
-		e.Successor = wire.Successor{Attempt: pick(g, 1, 1, 2, 3, 4, 10), TTL: ttl, Cell: g.IntN(3), Secret: pick(g, "s1", "s2")}
+		e.Successor = wire.Successor{Attempt: pick(g, 1, 1, 2, 3, 4, 10), TTL: ttl, Cell: g.IntN(3), Secret: pick(g, "s1", "7sm", "7t")}
 	}
 	return e
 }
@@ -243,7 +252,7 @@ func (g *generator) hint() uint64 {
 		if length == 3600e6 {
 			from = uint64(g.now)
 		}
-		return from - from%length + pick(g, 0, 2e6, length) + g.Uint64N(3) - 1
+		return max(from-from%length+pick(g, 0, 2e6, length)+g.Uint64N(3), 1) - 1
 	case p < 0.8:
 		return g.counter() + g.Uint64N(3) - 1
 	case p < 0.85:

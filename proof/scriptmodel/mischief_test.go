@@ -23,7 +23,7 @@ func (g *generator) mischief() command {
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}
-	what := g.IntN(24)
+	what := g.IntN(26)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -45,11 +45,14 @@ func (g *generator) mischief() command {
 			v.Members[0].Score = 5 // a part of a slot is none
 		}
 	case 3, 4:
-		field("8743c9c0-0795-4907-87fd-6c719a6b4586:41", pick(g, "1", "2", "0", "007", "123456789012345"))
+		field(g.redissonOwner(), pick(g, "1", "2", "0", "007", "123456789012345"))
 	case 5:
-		field(string(g.owner()), pick(g, "1", "2", "", "x", "1x", "-1", "1.5", "1234567890123456"))
+		field(string(g.owner()), pick(g, "1", "2", "", "x", "1x", "-1", "1.5", "123456789012", "1234567890123", "1234567890123456"))
 	case 6:
 		field(pick(g, "mode", "nobody", ":1", "a b:1", "a:1b", "a:", "a:/1", "a:1/.", "a:b:1", " a:1", "a:1 ", "a:1.0/", "c0:1/1", "c0:1/x.0", "c0:1/x1.0", "c0:1/12.0", string(g.waiter())+"//1.0"), "1")
+		if v.Fields[0].Name != "mode" && g.chance(0.5) {
+			field("mode", "mutex")
+		}
 	case 7:
 		field("8743c9c0-0795-4907-87fd-6c719a6b4586:41", "1")
 		field("8743c9c0-0795-4907-87fd-6c719a6b4586:4"+pick(g, "1:write", "2"), "1")
@@ -78,6 +81,8 @@ func (g *generator) mischief() command {
 		return g.leftFree()
 	case 23:
 		return g.refreshBehind()
+	case 24, 25:
+		return g.readers()
 	case 19: // threads that wait for a fair lock of Redisson's
 		key, v.Items = wire.FairQueueKey(g.name), []string{"8743c9c0-0795-4907-87fd-6c719a6b4586:41", "8743c9c0-0795-4907-87fd-6c719a6b4586:42"}[g.IntN(2):]
 		g.follow = func() wire.Call { return wire.Release(g.name, g.owner(), 1) }
@@ -122,6 +127,16 @@ func (g *generator) mischief() command {
 		v.Expires = int64(g.now/1000) + pick[int64](g, 1, 10, 1000, 30_000)
 	}
 	return put(key, v)
+}
+
+// redissonOwner is an owner of Redisson's, or resembles one.
+func (g *generator) redissonOwner() string {
+	const owner = "8743c9c0-0795-4907-87fd-6c719a6b4586:41"
+	if g.chance(0.5) {
+		return owner
+	}
+	return pick(g, "z743c9c0-0795-4907-87fd-6c719a6b4586:41", "-8743c9c00795-4907-87fd-6c719a6b4586:41", "8743c9c0--07954907-87fd-6c719a6b4586:41", "8743c9c0-0795--490787fd-6c719a6b4586:41",
+		"8743c9c0-0795-4907--87fd6c719a6b4586:41", "8743c9c0-0795-4907-87fd6c719a6b4586-:41", owner+".0", owner+"/1")
 }
 
 func put(key string, v scriptmodel.Value) command {
@@ -342,7 +357,7 @@ func (g *generator) throng() command {
 	name, ms := g.name, int64(g.now/1000)
 	expires := ms + 5000
 	lock := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "mode", Value: "shared"}}, Expires: expires}
-	n := pick(g, 1, 2, 3, 14, 15, 16, 17, 18, 18, 40)
+	n, over := pick(g, 1, 2, 3, 14, 15, 16, 17, 18, 18, 40), g.chance(0.1)
 	longest, until := "", int64(0)
 	for i := range n {
 		who := fmt.Sprintf("c1:%d.0", i)
@@ -350,6 +365,9 @@ func (g *generator) throng() command {
 			who = fmt.Sprintf("c0:1/%d.%d", 1+i/2, i%2)
 		}
 		ends := ms + pick(g, 5000-g.Int64N(5100), 5000-g.Int64N(5100), 5000-g.Int64N(3), 5000-g.Int64N(3), 5000, g.Int64N(2))
+		if over {
+			ends = ms - g.Int64N(2)
+		}
 		if ends > until {
 			longest, until = who, ends
 		}
@@ -377,6 +395,8 @@ func (g *generator) throng() command {
 		g.name = name
 		if leaves {
 			return wire.Release(name, quorumlock.Owner(longest), 1)
+		} else if over {
+			return wire.AcquireInTurn(name, "c2:1/1.0", g.ttl(), g.hint(), g.entry())
 		}
 		switch owner := wire.OwnerOf("c0:1", pick(g, 1, 2, 3, 4)); g.IntN(5) {
 		case 2:
@@ -392,5 +412,65 @@ func (g *generator) throng() command {
 		return g.among(wire.AcquireInTurn(name, wire.OfCell("c0:1.9", g.IntN(3)), g.ttl(), g.hint(), e).Shared())
 	}
 	slices.SortFunc(lock.Fields, byName)
+	return scene(map[string]scriptmodel.Value{name: lock, wire.QueueKey(name): queue, wire.EntriesKey(name): entries})
+}
+
+// readers is a queue of waiters that want shares. Some know that they may have them: see sharers.lua.
+// The next call is likely to be about one of them, or of the holder.
+func (g *generator) readers() command {
+	name, ms, n := g.name, int64(g.now/1000), pick(g, 1, 2, 15, 17, 17, 18, 20, 34, 35, 36, 40, 140)
+	expires := ms + 5000
+	var lock, queue, entries scriptmodel.Value
+	switch g.IntN(3) {
+	case 0:
+		lock = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c9:1.0", Value: "1"}}, Expires: expires}
+	case 1:
+		lock = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c9:1.0", Value: fmt.Sprintf("%013d", expires)}, {Name: "mode", Value: "shared"}}, Expires: expires}
+	}
+	writer, dead := g.IntN(2*n), pick(g, 0, 0, 0.1, 0.5, 1)
+	for i := range n {
+		waiter, wants := fmt.Sprintf("c%d:%d", i%3, i), "1s"
+		if i == writer {
+			wants = "1"
+		} else if g.chance(0.03) {
+			wants = pick(g, "1t", "1sm")
+		}
+		stored := fmt.Sprintf("%d %s", ms+pick[int64](g, 5000, 5000, 2501, 2500, 1001, 1000), wants)
+		if g.chance(dead) {
+			stored = fmt.Sprintf("%d %s", ms-g.Int64N(2), wants)
+		} else if g.chance(0.3) {
+			stored += fmt.Sprintf(" %d 1800 0 1 %s", ms-g.Int64N(700), pick(g, "s", "7sm", "7t"))
+		}
+		queue.Members = append(queue.Members, scriptmodel.Member{Name: waiter, Score: float64(int64(epoch) + int64(i))})
+		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: waiter, Value: stored})
+	}
+	if g.chance(0.7) {
+		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: "served", Value: strconv.FormatInt(int64(epoch)+g.Int64N(int64(n)+2), 10)})
+	}
+	queue.Expires, entries.Expires = expires, expires
+	g.follow = func() wire.Call {
+		g.name = name
+		i := g.IntN(n)
+		e := g.entry()
+		e.Waiter, e.Ticket = quorumlock.Owner(fmt.Sprintf("c%d:%d", i%3, i)), int64(epoch)+int64(i)
+		if g.chance(0.2) {
+			e.Waiter, e.Ticket = "c0:999", int64(epoch)+g.Int64N(int64(n)+1)
+		}
+		switch g.IntN(8) {
+		case 0:
+			return wire.Release(name, "c9:1.0", 1)
+		case 1:
+			return wire.Downgrade(name, "c9:1.0", g.ttl())
+		case 2:
+			return wire.Leave(name, e.Waiter, g.chance(0.5))
+		case 3:
+			return wire.Yield(name, "c9:1.0", e).Shared()
+		case 4:
+			return wire.AcquireInTurn(name, wire.OfCell(wire.OwnerOf(e.Waiter, 1), 0), g.ttl(), g.hint(), e)
+		}
+		return g.among(wire.AcquireInTurn(name, wire.OfCell(wire.OwnerOf(e.Waiter, 1), 0), g.ttl(), g.hint(), e).Shared())
+	}
+	slices.SortFunc(lock.Fields, byName)
+	slices.SortFunc(entries.Fields, byName)
 	return scene(map[string]scriptmodel.Value{name: lock, wire.QueueKey(name): queue, wire.EntriesKey(name): entries})
 }
