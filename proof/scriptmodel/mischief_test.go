@@ -23,7 +23,7 @@ func (g *generator) mischief() command {
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}
-	what := g.IntN(26)
+	what := g.IntN(27)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -47,7 +47,9 @@ func (g *generator) mischief() command {
 	case 3, 4:
 		field(g.redissonOwner(), pick(g, "1", "2", "0", "007", "123456789012345"))
 	case 5:
-		field(string(g.owner()), pick(g, "1", "2", "", "x", "1x", "-1", "1.5", "123456789012", "1234567890123", "1234567890123456"))
+		name, owner := g.name, g.owner()
+		field(string(owner), pick(g, "1", "2", "", "x", "1x", "-1", "1.5", "123456789012", "1234567890123", "1234567890123456"))
+		g.follow = func() wire.Call { return wire.Release(name, owner, 1) }
 	case 6:
 		field(pick(g, "mode", "nobody", ":1", "a b:1", "a:1b", "a:", "a:/1", "a:1/.", "a:b:1", " a:1", "a:1 ", "a:1.0/", "c0:1/1", "c0:1/x.0", "c0:1/x1.0", "c0:1/12.0", string(g.waiter())+"//1.0"), "1")
 		if v.Fields[0].Name != "mode" && g.chance(0.5) {
@@ -73,7 +75,7 @@ func (g *generator) mischief() command {
 		return g.strayEntry()
 	case 14, 15:
 		return g.strayHeir()
-	case 16:
+	case 16, 26:
 		return g.throng()
 	case 17:
 		return g.twins()
@@ -357,7 +359,7 @@ func (g *generator) throng() command {
 	name, ms := g.name, int64(g.now/1000)
 	expires := ms + 5000
 	lock := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "mode", Value: "shared"}}, Expires: expires}
-	n, over := pick(g, 1, 2, 3, 14, 15, 16, 17, 18, 18, 40), g.chance(0.1)
+	n, over := pick(g, 1, 2, 3, 14, 15, 16, 16, 17, 18, 18, 18, 40), g.chance(0.1)
 	longest, until := "", int64(0)
 	for i := range n {
 		who := fmt.Sprintf("c1:%d.0", i)

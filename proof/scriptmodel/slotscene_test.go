@@ -125,6 +125,9 @@ func (g *generator) onScene(owners []string, waiters, permits int) wire.Call {
 		slot = g.IntN(min(permits, 4))
 		c = wire.AcquireInTurn(g.name, wire.OfCell(wire.OwnerOf(waiter, e.Successor.Attempt), 0), g.ttl(), g.hint(), e)
 	case 3:
+		if g.chance(0.3) {
+			owner = wire.OfCell(wire.SuccessorOf(waiter, 1+g.IntN(3)), g.IntN(2))
+		}
 		c = wire.Restore(g.name, owner, g.ttl(), g.hint())
 		slot = g.IntN(min(permits, 4))
 	case 4:
