@@ -70,5 +70,4 @@ local function serveQueue(me, now, hands, led, lends)
       tell('next', two[first])
     end
   end
-  return false
 end

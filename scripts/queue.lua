@@ -111,7 +111,7 @@ end
 -- waiter need not know which slot was released.
 local function summon(waiter, stored, now, slot)
   if deadline(stored) > now + CLAIM then
-    redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + CLAIM) .. string.match(stored, '^%S+(.*)$'))
+    redis.call('hset', KEYS[3], waiter, (string.gsub(stored, '^%S+', string.format('%.0f', now + CLAIM))))
   end
   tell(slot and 'slot' or 'turn', waiter, slot and slot .. ' ')
 end

@@ -14,7 +14,7 @@ end
 -- shortens the waiter's deadline, so that a dead one is dropped when a living one would have come.
 local function hasten(waiter, stored, now)
   if deadline(stored) > now + STRETCHED then
-    redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + STRETCHED) .. string.match(stored, '^%S+(.*)$'))
+    redis.call('hset', KEYS[3], waiter, (string.gsub(stored, '^%S+', string.format('%.0f', now + STRETCHED))))
     tell('next', waiter)
   end
 end

@@ -458,14 +458,14 @@ func (g *generator) readers() command {
 		if g.chance(0.2) {
 			e.Waiter, e.Ticket = "c0:999", int64(epoch)+g.Int64N(int64(n)+1)
 		}
-		switch g.IntN(8) {
+		switch g.IntN(9) {
 		case 0:
 			return wire.Release(name, "c9:1.0", 1)
 		case 1:
 			return wire.Downgrade(name, "c9:1.0", g.ttl())
 		case 2:
 			return wire.Leave(name, e.Waiter, g.chance(0.5))
-		case 3:
+		case 3, 5:
 			return wire.Yield(name, "c9:1.0", e).Shared()
 		case 4:
 			return wire.AcquireInTurn(name, wire.OfCell(wire.OwnerOf(e.Waiter, 1), 0), g.ttl(), g.hint(), e)
