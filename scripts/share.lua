@@ -40,8 +40,8 @@ for i = 2, mode == 'shared' and #names or 0 do
 end
 
 -- Most sharers find no queue and are at their first attempt. They skip this part.
-local number = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '')
-if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
+local number = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '') or 1
+if queued or number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
   -- include queue.lua
   -- include holds.lua
   -- include join.lua
@@ -56,7 +56,7 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
     -- An attempt that ran here has taken over earlier shares. Shares of older attempts are over
     -- within two seconds.
     local now = clock()
-    for attempt = math.max((number or 1) - FEW, 1), own and number and number - 1 or 0 do
+    for attempt = math.max(number - FEW, 1), own and number - 1 or 0 do
       local owner = string.format('%s/%.0f.%s', waiter, attempt, own)
       if (tonumber(redis.call('hget', KEYS[1], owner) or '') or -1) >= now then
         table.insert(former, owner)

@@ -359,7 +359,7 @@ func (g *generator) throng() command {
 	name, ms := g.name, int64(g.now/1000)
 	expires := ms + 5000
 	lock := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "mode", Value: "shared"}}, Expires: expires}
-	n, over := pick(g, 1, 2, 3, 14, 15, 16, 16, 17, 18, 18, 18, 40), g.chance(0.1)
+	n, over := pick(g, 1, 2, 3, 14, 15, 16, 16, 17, 18, 18, 18, 40, 40, 40), g.chance(0.1)
 	longest, until := "", int64(0)
 	for i := range n {
 		who := fmt.Sprintf("c1:%d.0", i)
