@@ -70,6 +70,8 @@ type Answer struct {
 	Position int // if refused: position in the queue, from 0; -1 if not queued
 }
 
+const maxPosition = 1 << 24 // no lock has as many waiters
+
 // Acquired reads the reply to Acquire. It returns [quorumlock.ErrQuarantined] if the restart guard
 // kept the node from granting, and [quorumlock.ErrNotALock] if the key holds something else. In
 // both cases the node changed nothing.
@@ -89,7 +91,7 @@ func (r Reply) Acquired() (Answer, error) {
 		return Answer{Granted: true, Again: true, Token: uint64(n[1]), Position: -1}, nil
 	case (len(values) == 4 || len(values) == 5) && (n[0] == 0 || n[0] == 4 || n[0] == 7 || n[0] == 8):
 		who, ok := values[3].(string)
-		if _, told := r.Clock(); !ok || len(values) == 5 && !told {
+		if _, told := r.Clock(); !ok || len(values) == 5 && !told || n[2] < -1 || n[2] > maxPosition {
 			return Answer{}, r.unexpected()
 		}
 		if n[0] == 8 && (n[1] < 0 || n[1] >= quorumlock.MaxPermits) {

@@ -278,7 +278,7 @@ func (r *Redisson[C, D]) Window(now time.Duration, cells []C, nodes int, waited 
 	if waited > 0 {
 		known.queued = queued
 	}
-	n := known.queued + 1
+	n := min(known.queued, 1<<15-2) + 1 // n² fits into an int of 32 bits
 	switch {
 	case known.balance > 0,
 		!known.used && now-known.opened < known.window*(1+restFactor),
