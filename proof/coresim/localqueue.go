@@ -62,6 +62,9 @@ func (k *worker) admitted() {
 	}
 	k.dequeue()
 	if pause, ok := pace.Pause(p.now.Mono, left, trip); ok {
-		k.after(pause, k.enqueue)
+		k.after(pause, func() {
+			k.ticket = p.newTicket()
+			k.enqueue()
+		})
 	}
 }
