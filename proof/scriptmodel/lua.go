@@ -19,10 +19,10 @@ func (n *Node) text(i int) string {
 }
 
 // number returns ARGV[i] in a sum.
-func (n *Node) number(i int) float64 { return must(tonumber(n.text(i))) }
+func (n *Node) number(i int) float64 { return must(tonumber(n.args[i-1])) }
 
 // whole returns ARGV[i] as a command reads an integer.
-func (n *Node) whole(i int) int64 { return integer(n.text(i)) }
+func (n *Node) whole(i int) int64 { return integer(n.args[i-1]) }
 
 func must(v float64, ok bool) float64 {
 	if !ok {

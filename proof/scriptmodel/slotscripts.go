@@ -53,6 +53,7 @@ func (n *Node) slotAcquire() wire.Reply {
 	}
 
 	if waiter == "" {
+		must(0, len(n.args) > 4) // an entry that cannot be read is no mode
 		if asked := int(n.number(5)); slot != asked {
 			who := n.slots.at(asked)
 			gone = n.give(owner)
