@@ -11,6 +11,19 @@ local function forget(waiter)
   end
 end
 
+-- dropBefore drops dead waiters directly before me, if I am the last in the queue: at most 100. The
+-- queue might grow with each process that dies in it, since front and others look only at the
+-- waiters up to the first living one.
+local function dropBefore(me, now)
+  for _ = 1, 100 do
+    local two = redis.call('zrange', KEYS[2], -2, -1)
+    if two[2] ~= me or deadline(redis.call('hget', KEYS[3], two[1])) > now then
+      return
+    end
+    drop(two[1])
+  end
+end
+
 -- join queues a waiter, or refreshes its entry. It returns whether the waiter was queued before. An
 -- unsure ticket that is more than a second from this node's clock is replaced by the clock. An
 -- unsure ticket does not move a waiter that is queued. held tells that 'served' need not change: the
@@ -41,6 +54,9 @@ local function join(waiter, entry, now, held)
   end
   if not held and not string.find(callers, '[st]') then
     forget(waiter)
+  end
+  if not wasQueued then
+    dropBefore(waiter, now)
   end
   return wasQueued
 end

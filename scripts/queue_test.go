@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -175,4 +176,33 @@ func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
 	s.do(wire.Leave("x", "alice:1", false))
 	s.checkHeard()
 	s.checkQueue()
+}
+
+// Clients that die in the queue again and again leave no more than the last entry, though the first
+// waiter lives on.
+func TestTheDeadDoNotPileUpBehindALivingWaiter(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		of   func(e wire.Entry) wire.Call
+	}{
+		{"mutex", func(e wire.Entry) wire.Call { return wire.AcquireInTurn("x", "hold:"+e.Waiter, ttl, 1, e) }},
+		{"share", func(e wire.Entry) wire.Call { return wire.AcquireInTurn("x", "hold:"+e.Waiter, ttl, 1, e).Shared() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := busy(t)
+			first := wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: time.Hour}
+			for i := range 20 {
+				s.acquired(c.of(first))
+				s.acquired(c.of(wire.Entry{Waiter: quorumlock.Owner("bob:" + strconv.Itoa(i)), Ticket: int64(2 + i), TTL: life}))
+				if n := s.inspect("x").Waiting; n > 2 {
+					t.Fatalf("%d waiters, want 2", n)
+				}
+				s.checkDone(wire.Renew("x", "holder:1", ttl), true)
+				s.wait(life + time.Millisecond)
+			}
+			s.acquired(c.of(first))
+			s.acquired(c.of(wire.Entry{Waiter: "carol:1", Ticket: 100, TTL: life}))
+			s.checkQueue("alice:1", "carol:1")
+		})
+	}
 }

@@ -354,7 +354,20 @@ func (n *Node) join(waiter, entry string, now float64, held bool) (wasQueued boo
 	if !held && !strings.ContainsAny(callers, "st") {
 		n.forget(waiter)
 	}
+	if !wasQueued {
+		n.dropBefore(waiter, now)
+	}
 	return wasQueued
+}
+
+func (n *Node) dropBefore(me string, now float64) {
+	for range 100 {
+		q := n.queue.ranked()
+		if len(q) < 2 || q[len(q)-1].Name != me || deadline(n.stored(q[len(q)-2].Name).stored) > now {
+			return
+		}
+		n.drop(q[len(q)-2].Name, false)
+	}
 }
 
 func (n *Node) tell(what, waiter, more string) {
