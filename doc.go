@@ -23,8 +23,8 @@
 //
 //	validity = TTL − elapsed − drift          drift = 1 % × TTL + 2 ms
 //
-// Elapsed is the time since the moment before the first request was sent. [WithDrift] sets another
-// drift.
+// Elapsed counts from the moment before the attempt that succeeded, or the last successful renewal,
+// was sent. [WithDrift] sets another drift.
 //
 //  1. Mutual exclusion: no two owners hold valid leases of one lock while at most f nodes forget
 //     and clock rates stay within the drift. Readers share a read-write lock with readers only.

@@ -90,7 +90,7 @@ func TestAnAttachThatIsGivenBackFreesNothing(t *testing.T) {
 			control(t, m, Holding)
 			sent := sends(m, at(0), events...)
 			if slices.ContainsFunc(sent, func(c Call) bool { return c.Do != Return }) || len(sent) < 2 || m.Phase() != Over {
-				t.Errorf("%+v, phase %s, want Returns only, two at least", sent, phases[m.Phase()])
+				t.Errorf("%+v, phase %s, want Returns only, two at least", sent, m.Phase())
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestOneCellOfTheFormerOwnerHasOneVote(t *testing.T) {
 				plays(m, answer(Attach, 0, passedOn))
 			}
 			if fx := plays(m, last); fx.Outcome == Acquired || m.Phase() != Asking {
-				t.Errorf("outcome %v, phase %s", fx.Outcome, phases[m.Phase()])
+				t.Errorf("outcome %v, phase %s", fx.Outcome, m.Phase())
 			}
 		})
 	}

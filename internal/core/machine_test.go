@@ -12,8 +12,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-var phases = []string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "Holding", "Losing", "Releasing", "Over"}
-
 // driver feeds a machine with any event, sensible or not.
 type driver struct {
 	t     *testing.T
@@ -36,12 +34,12 @@ func (d *driver) step(e Event) {
 	fx := d.m.Step(d.now, e)
 	for i, f := range d.m.tallies().cells { // no change was missed
 		if want := d.m.factsOf(i); f != want {
-			d.t.Fatalf("after event %d in phase %s, the facts of cell %d are %b, want %b", e.Kind, phases[from], i, f, want)
+			d.t.Fatalf("after event %d in phase %s, the facts of cell %d are %b, want %b", e.Kind, from, i, f, want)
 		}
 	}
 	d.compare(e)
 	if to := d.m.Phase(); to != from {
-		d.moves[phases[from]+" -> "+phases[to]] = true
+		d.moves[from.String()+" -> "+to.String()] = true
 	}
 	for id := round + 1; id <= d.m.LastRound(); id++ {
 		d.extends[id] = true
@@ -94,7 +92,7 @@ func (d *driver) compare(e Event) {
 		}
 	}
 	if !slices.Equal(slots, d.m.slots) || !slices.Equal(cells, d.m.Cells) {
-		d.t.Fatalf("after event %d in phase %s, slots %v, want %v, or other marks", e.Kind, phases[d.m.phase], slots, d.m.slots)
+		d.t.Fatalf("after event %d in phase %s, slots %v, want %v, or other marks", e.Kind, d.m.phase, slots, d.m.slots)
 	}
 }
 
@@ -206,7 +204,7 @@ func (d *driver) end() {
 	}
 	switch {
 	case d.m.Phase() != Over:
-		d.t.Fatalf("it ends in phase %s", phases[d.m.Phase()])
+		d.t.Fatalf("it ends in phase %s", d.m.Phase())
 	case d.outcome == Undecided:
 		d.t.Fatal("no outcome")
 	case d.outcome == Acquired && !d.released:
@@ -270,7 +268,7 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 	table := make(map[string]bool)
 	for from, after := range follow {
 		for _, to := range after {
-			table[phases[from]+" -> "+phases[to]] = true
+			table[Phase(from).String()+" -> "+to.String()] = true
 		}
 	}
 	if seen, want := slices.Sorted(maps.Keys(moves)), slices.Sorted(maps.Keys(table)); !slices.Equal(seen, want) {

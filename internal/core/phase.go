@@ -1,5 +1,7 @@
 package core
 
+import "slices"
+
 // Phase is a stage in the life of a machine.
 type Phase uint8
 
@@ -14,6 +16,13 @@ const (
 	Releasing
 	Over
 )
+
+var phases = [...]string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "Holding", "Losing", "Releasing", "Over"}
+
+func (p Phase) String() string { return phases[p] }
+
+// LeadsTo reports whether a step that begins in p may end in next: the proof checks each step.
+func (p Phase) LeadsTo(next Phase) bool { return p == next || slices.Contains(follow[p], next) }
 
 // follow has, for each phase, the other phases in which a step that begins there may end.
 var follow = [...][]Phase{

@@ -132,7 +132,7 @@ func want(t *testing.T, fx *Effects, cell int32, all ...Do) {
 func wantAsking(t *testing.T, m *Machine, attempt int32) {
 	t.Helper()
 	if n, _ := m.Attempt(); n != attempt || m.Phase() != Asking {
-		t.Errorf("phase %s of attempt %d, want it to ask in attempt %d", phases[m.Phase()], n, attempt)
+		t.Errorf("phase %s of attempt %d, want it to ask in attempt %d", m.Phase(), n, attempt)
 	}
 }
 
@@ -140,7 +140,7 @@ func wantAsking(t *testing.T, m *Machine, attempt int32) {
 func control(t *testing.T, m *Machine, want Phase) {
 	t.Helper()
 	if m.Phase() != want {
-		t.Fatalf("control: phase %s, want %s", phases[m.Phase()], phases[want])
+		t.Fatalf("control: phase %s, want %s", m.Phase(), want)
 	}
 }
 
@@ -415,7 +415,7 @@ func TestWhatIsSentAgainForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
 		}
 		m.Step(at(m.cfg.NodeTimeout*2), failed)
 		if again, times := m.Retry(failed.Call, true); m.Phase() != tt.phase || times == 0 || again != tt.want {
-			t.Errorf("%+v: in phase %s a Yield that failed is sent again as %+v", tt, phases[m.Phase()], again)
+			t.Errorf("%+v: in phase %s a Yield that failed is sent again as %+v", tt, m.Phase(), again)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func waits(t *testing.T, m *Machine, want time.Duration) {
 func waitsWithin(t *testing.T, m *Machine, least, most time.Duration) {
 	t.Helper()
 	if got := m.Wake() - at(0).Mono; m.Phase() != Waiting || got < least || got > most {
-		t.Errorf("phase %s, the next attempt is due at %v, want %v to %v", phases[m.Phase()], got, least, most)
+		t.Errorf("phase %s, the next attempt is due at %v, want %v to %v", m.Phase(), got, least, most)
 	}
 }
 

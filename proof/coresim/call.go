@@ -133,6 +133,9 @@ func (c *call) apply(e core.Event) {
 	p := c.process
 	was := c.machine.Phase()
 	fx := c.machine.Step(p.now, e)
+	if now := c.machine.Phase(); !was.LeadsTo(now) {
+		p.tier.violate(inTable, "%s: %v -> %v", c.caller.Waiter, was, now)
+	}
 	p.tier.stepped(c, was, &e, fx)
 	c.calls = append(c.calls, fx.Calls...)
 	if fx.Listen {

@@ -75,6 +75,9 @@ const (
 	// The machine reports a renewal without a quorum, once until there is a quorum again.
 	lateTold = "a late renewal is reported"
 
+	// A step begins and ends in phases that follow each other in the core's table.
+	inTable = "phases follow the table"
+
 	// A renewal is decided once.
 	roundsOnce = "a renewal is decided once"
 

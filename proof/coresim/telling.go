@@ -8,7 +8,6 @@ import (
 )
 
 var (
-	phases = [...]string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "Holding", "Losing", "Releasing", "Over"}
 	events = [...]string{"", "start", "reply to", "turn", "turn for slot", "taken", "handoff", "next", "tick", "cancel", "extend", "downgrade", "unlock", "detach", "give back", "close"}
 	does   = [...]string{"", "acquire", "raise", "yield", "release", "release and leave", "leave", "renew", "restore", "keep", "park", "attach", "return"}
 )
@@ -35,9 +34,9 @@ func telling(c *call, was core.Phase, e *core.Event, fx *core.Effects) string {
 		fmt.Fprintf(&b, " n%d attempt %d token %d", e.Cell+1, e.Attempt, e.Token)
 	}
 	if now := c.machine.Phase(); now != was {
-		fmt.Fprintf(&b, "; %s -> %s", phases[was], phases[now])
+		fmt.Fprintf(&b, "; %s -> %s", was, now)
 	} else {
-		b.WriteString("; " + phases[now])
+		b.WriteString("; " + now.String())
 	}
 	for i := range fx.Calls {
 		b.WriteString("; " + ask(&fx.Calls[i]))
