@@ -427,7 +427,9 @@ func (c *call) read(now core.Time, k *core.Call, reply wire.Reply) core.Reply {
 // keepPending makes a release or leave pending if it has failed, or if an earlier call may still
 // run. The caller holds mu.
 func (c *call) keepPending(k *core.Call, err error) {
-	again, twice, is := engine.Pending(c.machine, k, err, err != nil && isDown(err))
+	cell := &c.machine.Cells[k.Cell]
+	later := err != nil && (isDown(err) || !isFinal(err) && (cell.Won || cell.State == core.Granted))
+	again, twice, is := engine.Pending(c.machine, k, err, later)
 	if !is {
 		return
 	}

@@ -110,13 +110,14 @@ func (c *Client) sendPending(n Node, r *nodePending, due []engine.PendingRelease
 		}
 		answered := make(chan struct{})
 		c.send(context.Background(), n, Background, time.Now().Add(engine.RetryTimeout), calls, func(replies []wire.Reply) {
-			for _, reply := range replies {
+			for i, reply := range replies {
 				outcome := engine.Confirmed
-				if reply.Err != nil {
+				switch {
+				case reply.Err == nil:
+				case isDown(reply.Err), !isFinal(reply.Err) && time.Now().Before(some[i].Release.until):
+					outcome = engine.NotServed
+				default:
 					outcome = engine.Refused
-					if isDown(reply.Err) {
-						outcome = engine.NotServed
-					}
 				}
 				outcomes = append(outcomes, outcome)
 			}

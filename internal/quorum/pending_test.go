@@ -20,8 +20,14 @@ var (
 	errUnsent = neverSent{errors.New("connection refused")}
 )
 
-// unlockWithout acquires locks at three nodes, and unlocks them after the third node has gone away.
-func unlockWithout(t *testing.T, far *yes, locks int) *quorum.Client {
+// refusal is an error that a server answers.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// unlockWithout acquires locks at three nodes, and unlocks them while the third node fails.
+func unlockWithout(t *testing.T, far *yes, locks int, err error) *quorum.Client {
 	t.Helper()
 	c := newClient(t)
 	leases := make([]*quorumlock.Lease, locks)
@@ -29,7 +35,7 @@ func unlockWithout(t *testing.T, far *yes, locks int) *quorum.Client {
 		leases[i] = locktest.MustLock(t, lockAt(t, c, fmt.Sprint("x", i), append(yeses(2), far)))
 	}
 	time.Sleep(time.Second) // until all nodes have answered
-	far.become(errSilent)
+	far.become(err)
 	for _, lease := range leases {
 		locktest.MustUnlock(t, lease)
 	}
@@ -42,7 +48,7 @@ func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const locks = 1200
 		far := &yes{name: "far"}
-		unlockWithout(t, far, locks)
+		unlockWithout(t, far, locks, errSilent)
 		time.Sleep(time.Minute)
 		for range 3 {
 			far.become(errSilent)
@@ -63,7 +69,7 @@ func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
 func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		far := &yes{name: "far"}
-		c := unlockWithout(t, far, 3)
+		c := unlockWithout(t, far, 3, errSilent)
 		began := time.Now()
 		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
 		const ttl = quorumlock.DefaultTTL
@@ -97,6 +103,37 @@ func TestWhatIsPendingAtANodeThatFailed(t *testing.T) {
 			time.Sleep(time.Minute)
 			if asked, _, _, _ := far.counts(); asked > 0 && tt.released == 0 {
 				t.Errorf("it was asked %d times in the background", asked)
+			}
+		})
+	}
+}
+
+// A node that granted a lock and refuses the release may run it later, as after a change of its
+// users. So the release stays pending until the TTL, unless the key is no longer a lock.
+func TestARefusedReleaseStaysPendingUntilItsTTL(t *testing.T) {
+	for _, tt := range []struct {
+		err   error
+		wait  time.Duration // until the node runs the release, if it is asked
+		final bool
+	}{
+		{refusal("NOPERM this user has no permissions to run the 'evalsha' command"), 100 * time.Millisecond, false},
+		{refusal("NOAUTH Authentication required."), quorumlock.DefaultTTL - 5*time.Second, false},
+		{refusal("ERR unknown command"), 100 * time.Millisecond, false},
+		{refusal("ERR unknown command"), 2 * quorumlock.DefaultTTL, true},
+		{refusal("WRONGTYPE Operation against a key holding the wrong kind of value"), 100 * time.Millisecond, true},
+	} {
+		locktest.Run(t, fmt.Sprint(tt.err, " for ", tt.wait), func(t *testing.T) {
+			far := &yes{name: "far"}
+			unlockWithout(t, far, 3, tt.err)
+			time.Sleep(tt.wait)
+			far.become(nil)
+			want := 3
+			if tt.final {
+				want = 0
+			}
+			time.Sleep(3 * time.Second)
+			if _, _, _, released := far.counts(); released != want {
+				t.Errorf("it has run %d releases, want %d", released, want)
 			}
 		})
 	}

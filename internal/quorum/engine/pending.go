@@ -9,9 +9,10 @@ import (
 
 // A failed release or leave may keep a key or an entry at its node, which then refuses a free lock.
 // So the call stays pending, and is repeated until the node has confirmed it, however long the node
-// is away. Running it twice is harmless: its owner is used once, and its waiter has gone.
+// is away. Running it twice is harmless: its owner is used once, and its waiter has gone. A node
+// that granted the lock, and refuses the release, is asked until the TTL of the key.
 //
-// No TTL ends it. A frozen server runs its socket buffers when it thaws, and its grants then have a
+// While the node is away, no TTL ends it. A frozen server runs its socket buffers when it thaws, and its grants then have a
 // full TTL. It reads the sockets in turn, 16 KB at a time. So a release on a new connection may run
 // before an acquire on an old one, even a reset one. If an earlier call of unknown outcome may
 // still run, the node confirms the release twice. The pause in between is longer than a server
@@ -26,10 +27,10 @@ const (
 	RetryTimeout = time.Second            // the time limit of a try
 )
 
-// Pending returns the release or leave that becomes pending after a call: because the node does not
-// serve (down), or because an earlier call may still run. twice: the node has to confirm it twice.
-func Pending(m *core.Machine, k *core.Call, err error, down bool) (again core.Call, twice, is bool) {
-	if err != nil && !down {
+// Pending returns the release or leave that becomes pending after a call: because the node may run
+// it later, or because an earlier call may still run. twice: the node has to confirm it twice.
+func Pending(m *core.Machine, k *core.Call, err error, later bool) (again core.Call, twice, is bool) {
+	if err != nil && !later {
 		return core.Call{}, false, false
 	}
 	again, times := m.Retry(*k, err != nil)
@@ -107,7 +108,7 @@ func (r *PendingReleases[R]) Due(now time.Duration) (due []PendingRelease[R]) {
 type Outcome uint8
 
 const (
-	NotServed Outcome = iota // the node does not serve, or has not answered
+	NotServed Outcome = iota // the node may run it later, or has not answered
 	Confirmed                // the node has run it
 	Refused                  // the node refuses it for good
 )
