@@ -1,8 +1,10 @@
 package quorumlock_test
 
 import (
+	"go/build"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +42,36 @@ func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
 		if !slices.Contains(allowed, m) {
 			t.Errorf("importers build %s", m)
 		}
+	}
+}
+
+// layers lists packages, each above all that follow: see ARCHITECTURE.md.
+var layers = []string{
+	"election", "multilock", "redlock", "node", "internal/transport", "internal/quorum", "internal/quorum/engine", "internal/wire", "internal/core",
+	"internal/options", ".", "internal/settings", "internal/errs", "scripts",
+}
+
+func TestNoPackageImportsOneAboveIt(t *testing.T) {
+	const module = "github.com/quorumlock/quorumlock"
+	for i, dir := range layers {
+		p, err := build.ImportDir(dir, 0)
+		locktest.Must(t, err, "ImportDir of %s", dir)
+		for _, above := range layers[:i] {
+			if slices.Contains(p.Imports, path.Join(module, above)) {
+				t.Errorf("%s imports %s", dir, above)
+			}
+		}
+	}
+}
+
+// maxInternal is the maximum number of folders in internal/.
+const maxInternal = 8
+
+func TestInternalHasFewFolders(t *testing.T) {
+	folders, err := os.ReadDir("internal")
+	locktest.Must(t, err, "ReadDir")
+	if n := len(folders); n == 0 || n > maxInternal {
+		t.Errorf("internal/ has %d folders, want 1 to %d: %q", n, maxInternal, folders)
 	}
 }
 
