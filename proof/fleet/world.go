@@ -123,10 +123,6 @@ func (w *World) Clock(i int) Clock {
 	return Clock{mono, boot, c.wall.Add(boot)}
 }
 
-// When returns the true time of a reading of a client's monotonic clock, if it does not sleep
-// before.
-func (w *World) When(i int, shown time.Duration) time.Duration { return w.clients[i].clock.when(shown) }
-
 // NodeWhen returns the true time of a reading of a node's clock, if it is not stepped before.
 func (w *World) NodeWhen(i int, shown scriptmodel.Time) time.Duration {
 	n := w.nodes[i]

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,39 +31,35 @@ var (
 
 func rwChannel(name string) string { return prefixed("redisson_rwlock", name) }
 
-// Lock is an RLock of one of the classes, as one thread uses it.
+// Lock is an RLock of one of the classes, as thread 1 uses it.
 type Lock struct {
 	client *Client
 	kind   *kind
 	name   string
-	thread int
 }
 
 // Lock returns an RLock.
-func (c *Client) Lock(name string) *Lock { return &Lock{c, &rLock, name, 1} }
+func (c *Client) Lock(name string) *Lock { return &Lock{c, &rLock, name} }
 
 // FairLock returns an RFairLock.
-func (c *Client) FairLock(name string) *Lock { return &Lock{c, &fairLock, name, 1} }
+func (c *Client) FairLock(name string) *Lock { return &Lock{c, &fairLock, name} }
 
 // SpinLock returns an RSpinLock with the default back-off.
-func (c *Client) SpinLock(name string) *Lock { return &Lock{c, &spinLock, name, 1} }
+func (c *Client) SpinLock(name string) *Lock { return &Lock{c, &spinLock, name} }
 
 // FencedLock returns an RFencedLock.
-func (c *Client) FencedLock(name string) *Lock { return &Lock{c, &fencedLock, name, 1} }
+func (c *Client) FencedLock(name string) *Lock { return &Lock{c, &fencedLock, name} }
 
 // ReadLock returns the read lock of an RReadWriteLock.
-func (c *Client) ReadLock(name string) *Lock { return &Lock{c, &readLock, name, 1} }
+func (c *Client) ReadLock(name string) *Lock { return &Lock{c, &readLock, name} }
 
 // WriteLock returns the write lock of an RReadWriteLock.
-func (c *Client) WriteLock(name string) *Lock { return &Lock{c, &writeLock, name, 1} }
-
-// Thread returns the lock as another thread of the JVM uses it. The first is 1.
-func (l *Lock) Thread(n int) *Lock { return &Lock{l.client, l.kind, l.name, n} }
+func (c *Client) WriteLock(name string) *Lock { return &Lock{c, &writeLock, name} }
 
 // Owner returns the field of the hash that the thread has.
 func (l *Lock) Owner() quorumlock.Owner { return quorumlock.Owner(l.field()) }
 
-func (l *Lock) threadName() string { return l.client.ID + ":" + strconv.Itoa(l.thread) }
+func (l *Lock) threadName() string { return l.client.ID + ":1" }
 
 func (l *Lock) field() string { return l.threadName() + l.kind.field }
 
