@@ -283,7 +283,7 @@ func TestOvertakenCallsOfABundleAreNotResent(t *testing.T) {
 		settle(5 * time.Millisecond) // a quarter of a round trip
 		a.asks(n, "release", release)
 		settle(time.Second)
-		if err := a.err("bundle"); !notSent(err) || a.err("release") != nil {
+		if err := a.err("bundle"); !wire.IsUnsent(err) || a.err("release") != nil {
 			t.Errorf("the bundle: %v; the release: %v", err, a.err("release"))
 		}
 		if s.Redis.Exists("a") || !s.Redis.Exists("b") || !s.Redis.Exists("c") {

@@ -83,7 +83,7 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 			}
 			for _, key := range []string{"first", "second"} {
 				err := a.errs[key]
-				if a.answers[key] != 1 || (err != nil) != (tt.want != "") || notSent(err) != tt.unsent {
+				if a.answers[key] != 1 || (err != nil) != (tt.want != "") || wire.IsUnsent(err) != tt.unsent {
 					t.Errorf("%s: %d answers, %v", key, a.answers[key], err)
 				}
 				if _, ok := errors.AsType[*quorumlock.NodeError](err); err != nil && (!ok || !strings.Contains(err.Error(), tt.want)) {
@@ -143,7 +143,7 @@ func TestCallsBehindAReplyToNoCallAreLost(t *testing.T) {
 		}
 		settle(5 * time.Second)
 		for key, want := range map[string]string{"x": "idle timeout", "y": "closed pipe", "z": "closed pipe"} {
-			if err := a.errs[key]; a.answers[key] != 1 || notSent(err) || !strings.Contains(err.Error(), want) {
+			if err := a.errs[key]; a.answers[key] != 1 || wire.IsUnsent(err) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %d answers, %v, want %q", key, a.answers[key], err, want)
 			}
 		}
@@ -189,7 +189,7 @@ func TestAServerThatRefusesConnectionsIsSpared(t *testing.T) {
 				a.do(n, "x", time.Second)
 				settle(time.Millisecond)
 				said, _, _ := strings.Cut(refusal[1:], ",")
-				if err := a.errs["x"]; !notSent(err) || !strings.Contains(err.Error(), said) || strings.Contains(err.Error(), "s3cret") {
+				if err := a.errs["x"]; !wire.IsUnsent(err) || !strings.Contains(err.Error(), said) || strings.Contains(err.Error(), "s3cret") {
 					t.Fatalf("a call: %v", err)
 				}
 			}

@@ -198,7 +198,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 				answered := false
 				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, func(rs []wire.Reply) {
 					answered = true
-					if !notSent(rs[0].Err) && refused > 0 {
+					if !wire.IsUnsent(rs[0].Err) && refused > 0 {
 						return // by Close
 					}
 					refused++
@@ -307,7 +307,7 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 		locktest.Must(t, n.Client().ScriptLoad(t.Context(), source).Err(), "ScriptLoad")
 		for name, calls := range map[string][]wire.Call{"before it": {writes, count("a")}, "behind it": {count("a"), writes}} {
 			for i, r := range locktest.Send(t.Context(), n, calls...) {
-				if r.Err == nil || notSent(r.Err) != (calls[i].Script != writes.Script) {
+				if r.Err == nil || wire.IsUnsent(r.Err) != (calls[i].Script != writes.Script) {
 					t.Errorf("READONLY %s: reply %d: %v", name, i, r.Err)
 				}
 			}
@@ -384,7 +384,7 @@ func TestAnUnsentAttemptIsRecalled(t *testing.T) {
 					a.asks(n, fmt.Sprint(i), calls...)
 				}
 				for i := range tt.asks {
-					if err := a.err(fmt.Sprint(i)); errors.Is(err, wire.ErrRecalled) && notSent(err) {
+					if err := a.err(fmt.Sprint(i)); errors.Is(err, wire.ErrRecalled) && wire.IsUnsent(err) {
 						recalled++
 					}
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -137,7 +138,7 @@ func TestCredentialsMayChange(t *testing.T) {
 		s.Restart(true)
 		settle(time.Second)
 		_, err := n.Acquire(t.Context(), "x", alice, ttl, 1)
-		if !errors.Is(err, io.ErrUnexpectedEOF) || !notSent(err) {
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !wire.IsUnsent(err) {
 			t.Errorf("error %v, want that of the credentials", err)
 		}
 		secret.set("two", nil)

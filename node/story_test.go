@@ -175,9 +175,9 @@ func (a *asked) is(t *testing.T, step, key, how string, timed bool, at time.Dura
 	e, ofNode := errors.AsType[*quorumlock.NodeError](err)
 	if ok := map[string]bool{
 		"answered": err == nil,
-		"lost":     ofNode && !notSent(err),
-		"unsent":   ofNode && notSent(err),
-		"refused":  ofNode && notSent(err) && strings.Contains(err.Error(), "refused") && e.Node == "node-1",
+		"lost":     ofNode && !wire.IsUnsent(err),
+		"unsent":   ofNode && wire.IsUnsent(err),
+		"refused":  ofNode && wire.IsUnsent(err) && strings.Contains(err.Error(), "refused") && e.Node == "node-1",
 		"closed":   ofNode && errors.Is(err, quorumlock.ErrClosed),
 	}[how]; !ok || a.answers[key] != 1 || timed && a.at[key] != at {
 		t.Errorf("%s, but %d answers after %v, error %v", step, a.answers[key], a.at[key], err)
@@ -203,13 +203,4 @@ func (a *asked) answered(t *testing.T, keys ...string) {
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
-}
-
-// notSent reports whether an error means that the call was not sent.
-func notSent(err error) bool {
-	_, ok := errors.AsType[interface {
-		error
-		NotSent()
-	}](err)
-	return ok
 }

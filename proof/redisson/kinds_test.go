@@ -33,22 +33,13 @@ var goKinds = map[string]goKind{
 		return locktest.MustLock(t, c.Semaphore("x", 2))
 	}, true},
 	"Latch": {func(t *testing.T, c *redlock.Client) *quorumlock.Lease {
-		count(t, c.Latch("x", 2), "a")
+		locktest.Done(t, c.Latch("x", 2), "a")
 		return nil
 	}, false},
 	"open Latch": {func(t *testing.T, c *redlock.Client) *quorumlock.Lease {
-		count(t, c.Latch("x", 2), "a", "b")
+		locktest.Done(t, c.Latch("x", 2), "a", "b")
 		return nil
 	}, false},
-}
-
-func count(t *testing.T, l *redlock.Latch, ids ...string) {
-	t.Helper()
-	for _, id := range ids {
-		if err := l.Done(t.Context(), id); err != nil {
-			t.Fatalf("Done(%q): %v", id, err)
-		}
-	}
 }
 
 // tried unlocks a lease, if there is one, and returns err.
