@@ -94,3 +94,15 @@ func ticketsInOrder(t *testing.T, ahead []int, known ...int) {
 		t.Errorf("clocks %v hours ahead, %v known: the ticket of the first call is %d µs above that of the second", ahead, known, first-second)
 	}
 }
+
+// A caller that shares a lock is admitted immediately.
+func TestSharersAreAdmittedAtOnce(t *testing.T) {
+	var q LocalQueue[int]
+	q.Shared = true
+	for i := range 2 * maxAdmitted {
+		p := &Place[int]{Caller: i}
+		if q.Push(p); q.Admit() != p || q.Admit() != nil {
+			t.Fatalf("caller %d is not admitted", i)
+		}
+	}
+}

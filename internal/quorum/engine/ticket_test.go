@@ -65,3 +65,47 @@ func TestCellsThatReplaceATicketCallTheWaiter(t *testing.T) {
 		}
 	}
 }
+
+func TestTicketsBesideOthers(t *testing.T) {
+	const began = 1000
+	before, after := int64(2000), int64(3000)
+	known := func(clocks int, ms time.Duration) Known {
+		return Known{Clocks: clocks, Nodes: 3, Correction: ms * time.Millisecond}
+	}
+	for i, tt := range []struct {
+		first, own, last int64 // the tickets that the nodes have, 0 if none; without the first, no caller is before
+		shared           bool
+		attempt          int32
+		known            Known
+		ticket           int64
+		unsure           bool
+	}{
+		{0, 0, 0, false, 1, known(0, 0), began, true},
+		{0, 0, 0, false, 1, known(1, 5), began, true},
+		{0, 0, 0, false, 2, known(1, 5), began + 5000, false},
+		{before, 0, 0, false, 1, known(1, 0), before + 1, false},
+		{0, 0, after, false, 2, known(2, 5), after - 1, false},
+		{0, 0, after, true, 2, known(2, 5), began + 5000, false},
+		{before, 2500, after, false, 2, known(0, 0), 2500, false},
+		{before, 2500, after, false, 2, known(2, 5), 2500, false},
+		{before, 2500, after, false, 2, known(2, 0), before + 1, false},
+	} {
+		var q LocalQueue[int]
+		q.Shared = tt.shared
+		places := []*Place[int]{{}, {}, {}}
+		for j, ticket := range []int64{tt.first, tt.own, tt.last} {
+			q.Push(places[j])
+			places[j].admitted = true
+			if ticket != 0 {
+				places[j].Settle(ticket)
+			}
+		}
+		own := places[1]
+		if tt.first == 0 {
+			places[0].Leave()
+		}
+		if ticket, unsure := TicketOf(own, began, tt.attempt, tt.known); ticket != tt.ticket || unsure != tt.unsure {
+			t.Errorf("%d: %d, unsure %v, want %d and %v", i, ticket, unsure, tt.ticket, tt.unsure)
+		}
+	}
+}
