@@ -225,6 +225,7 @@ func TestARefusalOfBundlesIsRemembered(t *testing.T) {
 
 // Calls have the same effects and replies in a bundle as alone, errors included.
 func TestABundleEqualsSingleCalls(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 2)
 		for _, s := range servers {
@@ -273,6 +274,7 @@ func result(r wire.Reply) string {
 // A call of a refused bundle must not run after a later call of its waiter. A far node may have
 // received that later call already.
 func TestOvertakenCallsOfABundleAreNotResent(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		s.Delay(10 * time.Millisecond)
 		n, a := dial(t, "redis://h", node.WithDialer(s.DialContext)), newAsked()

@@ -73,6 +73,7 @@ func overWithoutDeadlines(t *testing.T, s *embedded.Server) *node.Node {
 
 // Locks and their messages work over connections that cannot set deadlines.
 func TestLocksWorkWithoutDeadlines(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, other *node.Node) {
 		lease := locktest.Lock(t, overWithoutDeadlines(t, s).Mutex("x"))
 		time.AfterFunc(time.Minute, func() { locktest.MustUnlock(t, lease) })

@@ -64,6 +64,7 @@ func TestANodeThatCannotBeReachedIsAnErrorUntilItIsBackAndNothingOnStderr(t *tes
 // A dial that takes longer than its call goes on. Later calls use its connection, but do not get
 // its error.
 func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var slow atomic.Bool
 		slow.Store(true)

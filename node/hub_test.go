@@ -108,6 +108,7 @@ func TestListeners(t *testing.T) {
 }
 
 func TestOneConnectionServesAllListeners(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		before := s.Redis.TotalConnectionCount()
 		var ears []*ear
@@ -151,6 +152,7 @@ func (c failsOnce) Write(b []byte) (int, error) {
 
 // Messages on other channels must not put off the next try.
 func TestAFailedSubscriptionIsTriedAgainWhileOthersHear(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var failed atomic.Bool
 		dialer := wrapped(s, func(c net.Conn) net.Conn { return failsOnce{c, "quiet", &failed} })

@@ -103,6 +103,7 @@ func (p *tap) sent(key string) int {
 
 // A lone call is sent at once. Calls until its answer go together.
 func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
+	t.Parallel()
 	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		a.do(n, "alone", time.Second)
 		synctest.Wait()
@@ -176,6 +177,7 @@ func TestCallsOverLanes(t *testing.T) {
 // The memory that a frozen node costs is bounded. Recalled calls leave their place in a full queue
 // to others.
 func TestTheQueueIsBounded(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		what string
 		key  string
@@ -222,6 +224,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 // A script that the node does not know is sent again with its source, once for all of the pipeline,
 // and keeps its order.
 func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
+	t.Parallel()
 	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		a.do(n, "first", time.Second)
 		synctest.Wait()
@@ -299,6 +302,7 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 // The answer to one script of a pipeline may show that the server must not be asked. An unknown
 // script of the pipeline has not run, and is not sent to that server again.
 func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
+	t.Parallel()
 	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		const source = `return redis.error_reply("READONLY You can't write against a read only replica.")`
 		sum := sha1.Sum([]byte(source))
@@ -323,6 +327,7 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 
 // Renewals have a way of their own: a full one does not delay a lock.
 func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
+	t.Parallel()
 	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 		many := make([]wire.Call, 500)
 		for i := range many {
@@ -352,6 +357,7 @@ func attempt(names ...string) (calls []wire.Call) {
 
 // A queued first attempt is recalled only by a call that releases all of it.
 func TestAnUnsentAttemptIsRecalled(t *testing.T) {
+	t.Parallel()
 	release := func(name string) wire.Call { return wire.Release(name, first, 1).At(0) }
 	for name, tt := range map[string]struct {
 		asks [][]wire.Call
@@ -405,6 +411,7 @@ func TestAnUnsentAttemptIsRecalled(t *testing.T) {
 // The first in the queue is not recalled: it finds out whether the node answers. Nor is a call that
 // may have been sent.
 func TestWhatMayHaveBeenSentIsNotRecalled(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]int{"in the pipeline": 0, "the first in the queue": 1, "behind it": 2} {
 		inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 			for i := range before {

@@ -78,6 +78,7 @@ func whatIsShown(t *testing.T, n *node.Node) string {
 }
 
 func TestAWrongPasswordIsNotShown(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		s.Redis.RequireUserAuth("billing", "another")
 		secret := &tokens{user: "billing", now: "s3cret"}
@@ -124,6 +125,7 @@ func TestMissingPasswordIsNamed(t *testing.T) {
 
 // Each new connection asks for the credentials, so a node outlives their rotation.
 func TestCredentialsMayChange(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		secret := &tokens{user: "billing"}
 		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(secret.get))

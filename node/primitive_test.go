@@ -134,6 +134,7 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 }
 
 func TestACallReturnsAsSoonAsItsContextIsDone(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		s.Delay(100 * time.Millisecond)
 		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {

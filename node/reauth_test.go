@@ -189,6 +189,7 @@ func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
 
 // go-redis sends no AUTH on the connection of subscriptions. So it is replaced.
 func TestSubscriptionsOutliveTheirCredentials(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		secret := &tokens{user: "billing", now: "one"}
 		s.Redis.RequireUserAuth("billing", "one")

@@ -10,6 +10,7 @@ import (
 // An attempt waits for the one before it until that is over, its caller has an outcome, or a part
 // of its own time has passed.
 func TestAnAttemptWaitsForTheOneBeforeIt(t *testing.T) {
+	t.Parallel()
 	const limit = 100 * time.Millisecond
 	for name, tt := range map[string]struct {
 		over, decided, want time.Duration
@@ -35,6 +36,7 @@ func TestAnAttemptWaitsForTheOneBeforeIt(t *testing.T) {
 // The time of an attempt ends with the caller's ctx. Callers with little time do not lose a round
 // trip in the line.
 func TestAnAttemptWaitsForAPartOfItsCallersTime(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		callers, want time.Duration
 	}{

@@ -12,6 +12,7 @@ import (
 // The first connection needs a witness, or another connection, that leads to the same server. After
 // that, a connection to another server needs both.
 func TestANewServerIsConfirmed(t *testing.T) {
+	t.Parallel()
 	const doubt, fault = "doubt", "fault"
 	type connection struct{ server, witness, want string }
 	for name, connections := range map[string][]connection{

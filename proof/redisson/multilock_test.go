@@ -200,6 +200,7 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 // Redisson clients hold no slots. So a MultiLock that waits for one neither listens to the channel
 // of its semaphore nor asks for a handoff there.
 func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 1, 1)
 		lock, err := multilock.New([]quorumlock.Locker{clients[0].Mutex("x"), clients[0].Semaphore("s", 2)})
