@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/locktest"
@@ -39,10 +40,12 @@ func Example() {
 
 	_, err = e.Leader(ctx)
 	fmt.Println(err)
+	fmt.Println("work continues without leading:", e.Health(time.Minute) != nil)
 	// Output:
 	// leader: 10.0.0.7:8080 sure: true
 	// <nil>
 	// quorumlock: no leader
+	// work continues without leading: false
 }
 
 func ExampleElection_Campaign() {

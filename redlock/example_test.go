@@ -147,6 +147,19 @@ func ExampleClient() {
 	// quorumlock: WithQuorum(2) cannot work over 5 nodes: use 3 to 5, or leave the option out for a majority
 }
 
+// A scheduler that asks for a lock by the name of the job.
+func ExampleClient_Lockers() {
+	client, stop := connect()
+	defer stop()
+	lockers := client.Lockers("jobs:")
+
+	ctx := context.Background()
+	lease, err := lockers("report").Lock(ctx)
+	exitOn(err)
+	fmt.Println(lease.Name(), lease.Unlock(ctx))
+	// Output: jobs:report <nil>
+}
+
 func ExampleMutex() {
 	client, stop := connect()
 	defer stop()

@@ -32,6 +32,10 @@ func testServe(t *testing.T) {
 		if len(done) > 0 {
 			t.Fatalf("serve ended: %v", <-done)
 		}
+		another := nodes.NewClient().Mutex("leader") // of another process
+		if _, err := another.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("TryLock beside serve: %v, want ErrHeld", err)
+		}
 		nodes.Cut(3) // its packets vanish
 		time.Sleep(quorumlock.DefaultTTL + time.Second)
 		if len(done) == 0 {
