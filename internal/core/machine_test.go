@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -273,5 +274,18 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 	}
 	if seen, want := slices.Sorted(maps.Keys(moves)), slices.Sorted(maps.Keys(table)); !slices.Equal(seen, want) {
 		t.Errorf("the steps were\n%s\nand the table has\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestTheDocsHaveTheTableOfPhases(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/design/attempts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, after := range follow {
+		row := fmt.Sprintf("| %v | %v |\n", Phase(from), strings.ReplaceAll(strings.Trim(fmt.Sprint(after), "[]"), " ", ", "))
+		if len(after) > 0 && !strings.Contains(string(doc), row) {
+			t.Errorf("docs/design/attempts.md lacks the row %s", row)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package scriptmodel is a second version of the Lua of package scripts, in Go: the state of the
-// locks at one node, and the effect of each script. It runs a call in a fraction of the time of a
-// Lua interpreter, so that a simulation can play many more schedules.
+// locks at one node, and the effect of each script on it. It runs a call in a fraction of the time
+// of a Lua interpreter, so that a simulation can play many more schedules.
 //
 // A [Node] has no clock, no connection and no goroutine. Every call passes the time. It returns the
 // reply of the script and the messages that it publishes. The same calls at the same times always
@@ -20,7 +20,7 @@
 //	go test ./proof/scriptmodel -run Broken -broken all -v -timeout 60m      breaks each Lua line
 //
 // The clock of the real server stands still. A change of a script needs the same change of its twin
-// here: acquire.lua is acquire.go, and so on. queue.go is queue.lua and the files that scripts
+// here: acquire.lua is acquire.go, for instance. queue.go is queue.lua and the files that scripts
 // include after it, line by line and with the same names. store.go has the commands of Redis, and
 // lua.go has the functions of Lua.
 //
@@ -30,6 +30,8 @@
 //
 // # Where it is not exact
 //
+//   - It has no elections, bundles and checks of a node: leader.lua, proclaim.lua, withdraw.lua,
+//     bundle.lua and ready.lua.
 //   - It runs the calls that package wire makes. Of other calls it reports that the script failed,
 //     where it can tell.
 //   - The text of an error that Lua raises itself, such as a comparison with nil, is not Lua's. The
