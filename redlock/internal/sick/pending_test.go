@@ -181,26 +181,33 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 	}
 }
 
-// A refused release does not stay pending, because the node would refuse it again.
-func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
-	for name, refuse := range map[string]func(s *embedded.Server){
-		"no permission": func(s *embedded.Server) { s.Deny("hget") },
-		"a wrong type": func(s *embedded.Server) {
+// A release that a node refuses is repeated until the TTL, at most three times a second: the refusal
+// may end. A key of another type is final.
+func TestARefusedReleaseIsRepeatedUntilTheTTL(t *testing.T) {
+	const ttl = quorumlock.DefaultTTL
+	for name, tt := range map[string]struct {
+		refuse func(s *embedded.Server)
+		most   int
+	}{
+		"no permission": {func(s *embedded.Server) { s.Deny("hget") }, 3 * int(ttl/time.Second)},
+		"a wrong type": {func(s *embedded.Server) {
 			s.Redis.Del("x")
 			_ = s.Redis.Set("x", "an application's")
-		},
+		}, 0},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			c, servers := locktest.Client(t, 3)
 			lease := locktest.Lock(t, c.Mutex("x"))
-			refuse(servers[0])
+			tt.refuse(servers[0])
 			locktest.Unlock(t, lease)
 			before := servers[0].Ran("release")
-			for range 20 { // it answers, so that a pending release would be sent
-				locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
-				time.Sleep(time.Second)
+			time.Sleep(ttl + time.Second)
+			if n := servers[0].Ran("release") - before; n > tt.most || n < min(tt.most, 1) {
+				t.Errorf("%d repetitions, want %d at most", n, tt.most)
 			}
-			locktest.Equal(t, servers[0].Ran("release")-before-20, 0, "repetitions of a refused release")
+			before = servers[0].Ran("release")
+			time.Sleep(ttl)
+			locktest.Equal(t, servers[0].Ran("release")-before, 0, "repetitions after the TTL")
 		})
 	}
 }
