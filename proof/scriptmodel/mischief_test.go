@@ -23,7 +23,7 @@ func (g *generator) mischief() command {
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}
-	what := g.IntN(27)
+	what := g.IntN(28)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -79,7 +79,7 @@ func (g *generator) mischief() command {
 		return g.throng()
 	case 17:
 		return g.twins()
-	case 18:
+	case 18, 27:
 		return g.leftFree()
 	case 23:
 		return g.refreshBehind()
@@ -241,6 +241,9 @@ func (g *generator) strayEntry() command {
 	case 1:
 		stored = pick(g, "", " ", "soon 1", " "+deadline+" 1", deadline+" 1 never 1800 0 1 s", deadline+" 1 "+came+" soon 0 1 s",
 			deadline+" 1 "+came+" 1800.5 0 1 s", deadline+" 1 "+came+" 1800.5 0 1 s")
+	}
+	if v.Fields[i].Name == "served" { // servers differ in the spaces that a number may have
+		stored = strconv.FormatInt(int64(epoch)+g.Int64N(20), 10)
 	}
 	v.Fields[i].Value = stored
 	return put(key, v)
@@ -429,7 +432,12 @@ func (g *generator) readers() command {
 	case 1:
 		lock = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c9:1.0", Value: fmt.Sprintf("%013d", expires)}, {Name: "mode", Value: "shared"}}, Expires: expires}
 	}
-	writer, dead := g.IntN(2*n), pick(g, 0, 0, 0.1, 0.5, 1)
+	writer, dead, served := g.IntN(2*n), pick(g, 0, 0, 0.1, 0.5, 1), g.IntN(n+2)
+	many := g.chance(0.3) // who share, and most know that they may
+	if many {
+		n, writer, dead, served = 40, 40, 0, 17+g.IntN(24)
+		lock = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c9:1.0", Value: fmt.Sprintf("%013d", expires)}, {Name: "mode", Value: "shared"}}, Expires: expires}
+	}
 	for i := range n {
 		waiter, wants := fmt.Sprintf("c%d:%d", i%3, i), "1s"
 		if i == writer {
@@ -446,8 +454,8 @@ func (g *generator) readers() command {
 		queue.Members = append(queue.Members, scriptmodel.Member{Name: waiter, Score: float64(int64(epoch) + int64(i))})
 		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: waiter, Value: stored})
 	}
-	if g.chance(0.7) {
-		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: "served", Value: strconv.FormatInt(int64(epoch)+g.Int64N(int64(n)+2), 10)})
+	if many || g.chance(0.7) {
+		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: "served", Value: strconv.FormatInt(int64(epoch)+int64(served), 10)})
 	}
 	queue.Expires, entries.Expires = expires, expires
 	g.follow = func() wire.Call {
