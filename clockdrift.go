@@ -35,9 +35,9 @@ func (d Drift) Validate() error {
 	return nil
 }
 
-// Validity returns the remaining validity of a lease of ttl. elapsed counts from the moment before
-// the attempt that succeeded, or the last successful renewal, was sent. A result of 0 or less means
-// that the lease is over.
+// Validity returns the remaining validity of a lease of ttl. elapsed counts from just before the
+// successful attempt, or the last successful renewal, was sent. A result of 0 or less means that the
+// lease is over.
 //
 // It is pure arithmetic. The result never exceeds ttl, never grows with elapsed, and saturates
 // instead of overflowing. A negative elapsed counts as 0; an invalid d leaves no validity.

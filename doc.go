@@ -23,8 +23,8 @@
 //
 //	validity = TTL − elapsed − drift          drift = 1 % × TTL + 2 ms
 //
-// Elapsed counts from the moment before the attempt that succeeded, or the last successful renewal,
-// was sent. [WithDrift] sets another drift.
+// Elapsed counts from just before the successful attempt, or the last successful renewal, was sent.
+// [WithDrift] sets another drift.
 //
 //  1. Mutual exclusion: no two owners hold valid leases of one lock while at most f nodes forget
 //     and clock rates stay within the drift. Readers share a read-write lock with readers only.
@@ -57,8 +57,8 @@
 //  8. A slow or dead node costs nothing while the others are a quorum. It delays no caller, waiters
 //     included. It counts again within two seconds after it answers, however long it was away and
 //     whatever was sent to it before. A failed release stays pending until the node has confirmed
-//     it; if the node refuses it, until the TTL. A client keeps up to 16,384 pending releases for
-//     each node.
+//     it. A refused one is retried until the lock's TTL, unless the key is no longer a lock. A client
+//     keeps up to 16,384 pending releases for each node.
 //  9. Waiters are served in the order of their calls of Lock, across processes. Between processes,
 //     this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of
 //     most nodes agree. While nodes are busy, a caller with less than 250 ms until its deadline

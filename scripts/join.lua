@@ -11,9 +11,8 @@ local function forget(waiter)
   end
 end
 
--- dropBefore drops dead waiters directly before me, if I am the last in the queue: at most 100. The
--- queue might grow with each process that dies in it, since front and others look only at the
--- waiters up to the first living one.
+-- dropBefore drops the dead waiters directly before me, 100 at most, if I am the last in the queue.
+-- Otherwise each process that dies would leave an entry: front stops at the first living waiter.
 local function dropBefore(me, now)
   for _ = 1, 100 do
     local two = redis.call('zrange', KEYS[2], -2, -1)

@@ -424,18 +424,16 @@ func (c *call) read(now core.Time, k *core.Call, reply wire.Reply) core.Reply {
 	return r
 }
 
-// keepPending makes a release or leave pending if it has failed, or if an earlier call may still
-// run. The caller holds mu.
+// keepPending makes a release or leave pending if it has failed, but not for good, or if an earlier
+// call may still run. The caller holds mu.
 func (c *call) keepPending(k *core.Call, err error) {
-	cell := &c.machine.Cells[k.Cell]
-	later := err != nil && (isDown(err) || !isFinal(err) && (cell.Won || cell.State == core.Granted))
-	again, twice, is := engine.Pending(c.machine, k, err, later)
+	again, twice, is := engine.Pending(c.machine, k, err, err != nil && !isFinal(err))
 	if !is {
 		return
 	}
 	l := c.lock
 	p := pendingRelease{call: (&encoder{call: c}).script(&again, nil), until: time.Now().Add(max(l.set.TTL, c.machine.Life()))}
-	l.client.addPending(l.cells[k.Cell].Node, p, twice, err == nil)
+	l.client.addPending(pendingAt{l.cells[k.Cell].Node, err != nil && !isDown(err)}, p, twice, err == nil)
 }
 
 // callers returns how many calls of this process the waiter's entry stands for.

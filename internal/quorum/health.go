@@ -134,13 +134,11 @@ func isDown(err error) bool {
 	return passing.MatchString(said.Error())
 }
 
-// isFinal reports whether a node has refused a release for good. Other refusals may end, as after a
-// change of the node's users.
+// isFinal reports whether a release that failed would fail again: the key is no lock, or the client
+// is closed. Another refusal may be temporary.
 func isFinal(err error) bool {
-	return errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock) || wrongKey.MatchString(err.Error())
+	return errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock)
 }
-
-var wrongKey = regexp.MustCompile(`^(WRONGTYPE|NOTALOCK|NOSEMAPHORE)\b`)
 
 // isOvertaken reports whether a call was not run because a later one of its waiter has run. The
 // node answered, so it is up. The call may have to be repeated.

@@ -16,15 +16,23 @@ const perPipeline = 500
 
 // pendingReleases has a client's pending releases. The zero value has none.
 type pendingReleases struct {
-	unconfirmed atomic.Int64 // number at all nodes; read without mu, most often 0
+	unconfirmed atomic.Int64 // number at all nodes, without refused ones; read without mu, most often 0
 
 	mu     sync.Mutex
-	of     map[Node]*nodePending
+	of     map[pendingAt]*nodePending
 	closed bool          // Close has dropped the releases; no more are added
 	done   chan struct{} // closed when Shutdown can return; nil if no Shutdown waits
 }
 
-// nodePending are the pending releases of one node, guarded by the mutex of their queue.
+// pendingAt has either the releases that a node refuses, or the others. The two have tries of their
+// own. A refusal may be temporary: the node's ACL may change. So a refused release is tried until its
+// TTL, but not whenever the node answers, and Shutdown does not wait for it.
+type pendingAt struct {
+	Node
+	refused bool
+}
+
+// nodePending are pending releases of one node, guarded by the mutex of their queue.
 type nodePending struct {
 	engine.PendingReleases[pendingRelease]
 	timer *time.Timer // for the next try
@@ -33,12 +41,12 @@ type nodePending struct {
 // pendingRelease is a release or leave that needs one or two more confirmations.
 type pendingRelease struct {
 	call  wire.Call
-	until time.Time // the end of Shutdown's wait for it
+	until time.Time // the end of Shutdown's wait for it, and of the tries if it is refused
 }
 
 // addPending adds a pending release. twice: the node has to confirm it twice. confirmed: it has
 // done so once.
-func (c *Client) addPending(n Node, p pendingRelease, twice, confirmed bool) {
+func (c *Client) addPending(n pendingAt, p pendingRelease, twice, confirmed bool) {
 	q := &c.pending
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,23 +57,25 @@ func (c *Client) addPending(n Node, p pendingRelease, twice, confirmed bool) {
 	if r == nil {
 		r = &nodePending{}
 		if q.of == nil {
-			q.of = make(map[Node]*nodePending)
+			q.of = make(map[pendingAt]*nodePending)
 		}
 		q.of[n] = r
 	}
-	q.change(r, func() { r.Add(p, twice, confirmed, c.mono()) })
+	q.change(n, r, func() { r.Add(p, twice, confirmed, c.mono()) })
 	c.scheduleRetry(n, r)
 }
 
 // change changes the releases of a node. The caller holds mu.
-func (q *pendingReleases) change(r *nodePending, f func()) {
+func (q *pendingReleases) change(n pendingAt, r *nodePending, f func()) {
 	before := r.Unconfirmed()
 	f()
-	q.unconfirmed.Add(int64(r.Unconfirmed() - before))
+	if !n.refused {
+		q.unconfirmed.Add(int64(r.Unconfirmed() - before))
+	}
 }
 
 // scheduleRetry sets the timer for the next try. The caller holds mu.
-func (c *Client) scheduleRetry(n Node, r *nodePending) {
+func (c *Client) scheduleRetry(n pendingAt, r *nodePending) {
 	now := c.mono()
 	at, set := r.Schedule(now)
 	switch {
@@ -78,7 +88,7 @@ func (c *Client) scheduleRetry(n Node, r *nodePending) {
 }
 
 // retry sends the pending releases of a node that are due.
-func (c *Client) retry(n Node) {
+func (c *Client) retry(n pendingAt) {
 	if c.Begin() != nil {
 		return
 	}
@@ -87,12 +97,12 @@ func (c *Client) retry(n Node) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.of[n]
-	if r == nil || r.Busy() || c.isStopping() && !q.dropOverdue(n, r, time.Now()) {
+	if r == nil || r.Busy() || (n.refused || c.isStopping()) && !q.dropOverdue(n, r, time.Now()) {
 		return
 	}
 	r.timer.Stop()
 	var due []engine.PendingRelease[pendingRelease]
-	q.change(r, func() { due = r.Due(c.mono()) })
+	q.change(n, r, func() { due = r.Due(c.mono()) })
 	if len(due) == 0 {
 		c.scheduleRetry(n, r)
 		return
@@ -101,23 +111,28 @@ func (c *Client) retry(n Node) {
 }
 
 // sendPending sends releases, and keeps those that fail or need one more confirmation.
-func (c *Client) sendPending(n Node, r *nodePending, due []engine.PendingRelease[pendingRelease]) {
+func (c *Client) sendPending(n pendingAt, r *nodePending, due []engine.PendingRelease[pendingRelease]) {
 	outcomes := make([]engine.Outcome, 0, len(due))
+	var refused []engine.PendingRelease[pendingRelease]
 	for some := range slices.Chunk(due, perPipeline) {
 		calls := make([]wire.Call, len(some))
 		for i, p := range some {
 			calls[i] = p.Release.call
 		}
 		answered := make(chan struct{})
-		c.send(context.Background(), n, Background, time.Now().Add(engine.RetryTimeout), calls, func(replies []wire.Reply) {
+		c.send(context.Background(), n.Node, Background, time.Now().Add(engine.RetryTimeout), calls, func(replies []wire.Reply) {
 			for i, reply := range replies {
+				_, _, err := reply.Released()
 				outcome := engine.Confirmed
 				switch {
 				case reply.Err == nil:
-				case isDown(reply.Err), !isFinal(reply.Err) && time.Now().Before(some[i].Release.until):
+				case isFinal(err):
+					outcome = engine.Refused
+				case n.refused, isDown(reply.Err):
 					outcome = engine.NotServed
 				default:
 					outcome = engine.Refused
+					refused = append(refused, some[i])
 				}
 				outcomes = append(outcomes, outcome)
 			}
@@ -131,10 +146,13 @@ func (c *Client) sendPending(n Node, r *nodePending, due []engine.PendingRelease
 	}
 	outcomes = append(outcomes, make([]engine.Outcome, len(due)-len(outcomes))...)
 
+	for _, p := range refused {
+		c.addPending(pendingAt{n.Node, true}, p.Release, p.Twice, false)
+	}
 	q := &c.pending
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.change(r, func() { r.Done(due, outcomes, c.mono()) })
+	q.change(n, r, func() { r.Done(due, outcomes, c.mono()) })
 	if r.Empty() || q.closed {
 		delete(q.of, n)
 	} else {
@@ -150,11 +168,12 @@ func (c *Client) retryNow(n Node) {
 		return
 	}
 	q.mu.Lock()
-	r := q.of[n]
+	at := pendingAt{n, false}
+	r := q.of[at]
 	now := r != nil && r.Unconfirmed() > 0
 	q.mu.Unlock()
 	if now {
-		c.retry(n)
+		c.retry(at)
 	}
 }
 
@@ -194,9 +213,10 @@ func (q *pendingReleases) wait(ctx context.Context) error {
 }
 
 // dropOverdue drops the releases for which Shutdown no longer waits, because the tries of dead
-// nodes would block Shutdown for ever. It reports whether any release is left. The caller holds mu.
-func (q *pendingReleases) dropOverdue(n Node, r *nodePending, now time.Time) bool {
-	q.change(r, func() { r.Drop(func(p pendingRelease) bool { return !p.until.After(now) }) })
+// nodes would block Shutdown for ever; and the refused ones whose keys have expired. It reports
+// whether any release is left. The caller holds mu.
+func (q *pendingReleases) dropOverdue(n pendingAt, r *nodePending, now time.Time) bool {
+	q.change(n, r, func() { r.Drop(func(p pendingRelease) bool { return !p.until.After(now) }) })
 	if !r.Empty() {
 		return true
 	}
@@ -212,8 +232,8 @@ func (q *pendingReleases) checkDone() {
 	}
 	now := time.Now()
 	waits := func(p pendingRelease) bool { return p.until.After(now) }
-	for _, r := range q.of {
-		if r.Busy() || r.Any(waits) {
+	for n, r := range q.of {
+		if !n.refused && (r.Busy() || r.Any(waits)) {
 			return
 		}
 	}

@@ -70,7 +70,7 @@ type Answer struct {
 	Position int // if refused: position in the queue, from 0; -1 if not queued
 }
 
-const maxPosition = 1 << 24 // no lock has as many waiters
+const maxPosition = 1 << 24 // no queue is as long
 
 // Acquired reads the reply to Acquire. It returns [quorumlock.ErrQuarantined] if the restart guard
 // kept the node from granting, and [quorumlock.ErrNotALock] if the key holds something else. In

@@ -118,6 +118,9 @@ func modelled(t *testing.T) (files []string) {
 			files = append(files, name)
 		}
 	}
+	if len(all) == 0 || len(files)+len(unmodelled) != len(all) {
+		t.Fatalf("%d of %d scripts have a model, and %d have none", len(files), len(all), len(unmodelled))
+	}
 	return files
 }
 

@@ -9,14 +9,13 @@ import (
 
 // A failed release or leave may keep a key or an entry at its node, which then refuses a free lock.
 // So the call stays pending, and is repeated until the node has confirmed it, however long the node
-// is away. Running it twice is harmless: its owner is used once, and its waiter has gone. A node
-// that granted the lock, and refuses the release, is asked until the TTL of the key.
+// is away. Running it twice is harmless: its owner is used once, and its waiter has gone.
 //
-// While the node is away, no TTL ends it. A frozen server runs its socket buffers when it thaws, and its grants then have a
-// full TTL. It reads the sockets in turn, 16 KB at a time. So a release on a new connection may run
-// before an acquire on an old one, even a reset one. If an earlier call of unknown outcome may
-// still run, the node confirms the release twice. The pause in between is longer than a server
-// takes to run a full pipeline.
+// No TTL ends it while the node is away. A frozen server runs its socket buffers when it thaws, and
+// its grants then have a full TTL. It reads the sockets in turn, 16 KB at a time. So a release on a
+// new connection may run before an acquire on an old one, even a reset one. If an earlier call of
+// unknown outcome may still run, the node confirms the release twice. The pause in between is longer
+// than a server takes to run a full pipeline.
 
 const (
 	maxPending = 1 << 14               // for one node; keys beyond this limit end with their TTL
@@ -43,7 +42,7 @@ type PendingReleases[R any] struct {
 	confirmed   []PendingRelease[R] // confirmed once, by again
 	next        time.Duration       // when the timer fires; 0 if it is not set
 	pause       time.Duration       // before the next try of unconfirmed; 0 unless the last has failed
-	busy        bool                // a try is under way
+	underWay    int                 // releases of the try that is under way
 }
 
 // PendingRelease is a release or leave that needs one or two more confirmations.
@@ -57,7 +56,7 @@ type PendingRelease[R any] struct {
 func (r *PendingReleases[R]) Add(release R, twice, confirmed bool, now time.Duration) {
 	p := PendingRelease[R]{Release: release, Twice: twice}
 	switch {
-	case len(r.unconfirmed)+len(r.confirmed) >= maxPending:
+	case len(r.unconfirmed)+len(r.confirmed)+r.underWay >= maxPending:
 	case confirmed:
 		p.again = now + ConfirmAfter
 		r.confirmed = append(r.confirmed, p)
@@ -68,7 +67,7 @@ func (r *PendingReleases[R]) Add(release R, twice, confirmed bool, now time.Dura
 
 // Schedule returns the time of the next try, and whether to set the timer to it.
 func (r *PendingReleases[R]) Schedule(now time.Duration) (at time.Duration, set bool) {
-	if r.busy || r.Empty() {
+	if r.Busy() || r.Empty() {
 		return 0, false
 	}
 	if len(r.confirmed) > 0 {
@@ -87,7 +86,7 @@ func (r *PendingReleases[R]) Schedule(now time.Duration) (at time.Duration, set 
 // Due begins a try, and returns its releases; none while a try is under way. After the try, call
 // Done.
 func (r *PendingReleases[R]) Due(now time.Duration) (due []PendingRelease[R]) {
-	if r.busy {
+	if r.Busy() {
 		return nil
 	}
 	again := 0
@@ -100,7 +99,7 @@ func (r *PendingReleases[R]) Due(now time.Duration) (due []PendingRelease[R]) {
 	}
 	due = slices.Concat(r.unconfirmed[:all], r.confirmed[:again])
 	r.unconfirmed, r.confirmed = r.unconfirmed[all:], r.confirmed[again:]
-	r.next, r.busy = 0, len(due) > 0
+	r.next, r.underWay = 0, len(due)
 	return due
 }
 
@@ -127,7 +126,7 @@ func (r *PendingReleases[R]) Done(due []PendingRelease[R], outcomes []Outcome, n
 			r.confirmed = append(r.confirmed, p)
 		}
 	}
-	r.busy, r.pause = false, min(2*max(r.pause, firstTry), MaxRetry)
+	r.underWay, r.pause = 0, min(2*max(r.pause, firstTry), MaxRetry)
 	if !failed {
 		r.pause = 0
 	}
@@ -137,7 +136,7 @@ func (r *PendingReleases[R]) Done(due []PendingRelease[R], outcomes []Outcome, n
 func (r *PendingReleases[R]) Unconfirmed() int { return len(r.unconfirmed) }
 
 // Busy reports whether a try is under way.
-func (r *PendingReleases[R]) Busy() bool { return r.busy }
+func (r *PendingReleases[R]) Busy() bool { return r.underWay > 0 }
 
 // Empty reports whether no release waits for a try.
 func (r *PendingReleases[R]) Empty() bool { return len(r.unconfirmed)+len(r.confirmed) == 0 }
