@@ -25,8 +25,8 @@ type pendingReleases struct {
 }
 
 // pendingAt has either the releases that a node refuses, or the others. The two have tries of their
-// own. A refusal may be temporary: the node's ACL may change. So a refused release is tried until its
-// TTL, but not whenever the node answers, and Shutdown does not wait for it.
+// own. A refusal may be temporary: the node's ACL may change. So a refused release is tried until
+// its TTL, but not whenever the node answers, and Shutdown does not wait for it.
 type pendingAt struct {
 	Node
 	refused bool

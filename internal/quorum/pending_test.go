@@ -108,8 +108,8 @@ func TestWhatIsPendingAtANodeThatFailed(t *testing.T) {
 	}
 }
 
-// A refusal may be temporary: the node's ACL may change. So a refused release stays pending until the
-// TTL, unless the key is no longer a lock.
+// A refusal may be temporary: the node's ACL may change. So a refused release stays pending until
+// the TTL, unless the key is no longer a lock.
 func TestARefusedReleaseStaysPendingUntilItsTTL(t *testing.T) {
 	for _, tt := range []struct {
 		err   error

@@ -14,8 +14,8 @@ import (
 // No TTL ends it while the node is away. A frozen server runs its socket buffers when it thaws, and
 // its grants then have a full TTL. It reads the sockets in turn, 16 KB at a time. So a release on a
 // new connection may run before an acquire on an old one, even a reset one. If an earlier call of
-// unknown outcome may still run, the node confirms the release twice. The pause in between is longer
-// than a server takes to run a full pipeline.
+// unknown outcome may still run, the node confirms the release twice. The pause in between is
+// longer than a server takes to run a full pipeline.
 
 const (
 	maxPending = 1 << 14               // for one node; keys beyond this limit end with their TTL
