@@ -38,6 +38,9 @@ func (d *driver) step(e Event) {
 			d.t.Fatalf("after event %d in phase %s, the facts of cell %d are %b, want %b", e.Kind, from, i, f, want)
 		}
 	}
+	if d.m.counted != d.m.changed {
+		d.t.Fatalf("after event %d in phase %s, each question counts all cells", e.Kind, from)
+	}
 	d.compare(e)
 	if to := d.m.Phase(); to != from {
 		d.moves[from.String()+" -> "+to.String()] = true
