@@ -400,7 +400,7 @@ func (g *generator) throng() command {
 		g.name = name
 		if leaves {
 			return wire.Release(name, quorumlock.Owner(longest), 1)
-		} else if over {
+		} else if over && g.chance(0.5) {
 			return wire.AcquireInTurn(name, "c2:1/1.0", g.ttl(), g.hint(), g.entry())
 		}
 		switch owner := wire.OwnerOf("c0:1", pick(g, 1, 2, 3, 4)); g.IntN(5) {
