@@ -432,7 +432,8 @@ func (c *call) keepPending(k *core.Call, err error) {
 		return
 	}
 	l := c.lock
-	p := pendingRelease{call: (&encoder{call: c}).script(&again, nil), until: time.Now().Add(max(l.set.TTL, c.machine.Life()))}
+	life := max(l.set.TTL, c.machine.Life())
+	p := pendingRelease{call: (&encoder{call: c}).script(&again, nil), life: life, until: time.Now().Add(life)}
 	l.client.addPending(pendingAt{l.cells[k.Cell].Node, err != nil && !isDown(err)}, p, twice, err == nil)
 }
 

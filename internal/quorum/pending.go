@@ -41,7 +41,8 @@ type nodePending struct {
 // pendingRelease is a release or leave that needs one or two more confirmations.
 type pendingRelease struct {
 	call  wire.Call
-	until time.Time // the end of Shutdown's wait for it, and of the tries if it is refused
+	life  time.Duration // of the key
+	until time.Time     // the end of Shutdown's wait for it, and of the tries if it is refused
 }
 
 // addPending adds a pending release. twice: the node has to confirm it twice. confirmed: it has
@@ -97,7 +98,7 @@ func (c *Client) retry(n pendingAt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.of[n]
-	if r == nil || r.Busy() || (n.refused || c.isStopping()) && !q.dropOverdue(n, r, time.Now()) {
+	if r == nil || r.Busy() || n.refused && c.isStopping() || (n.refused || c.isStopping()) && !q.dropOverdue(n, r, time.Now()) {
 		return
 	}
 	r.timer.Stop()
@@ -113,7 +114,7 @@ func (c *Client) retry(n pendingAt) {
 // sendPending sends releases, and keeps those that fail or need one more confirmation.
 func (c *Client) sendPending(n pendingAt, r *nodePending, due []engine.PendingRelease[pendingRelease]) {
 	outcomes := make([]engine.Outcome, 0, len(due))
-	var refused []engine.PendingRelease[pendingRelease]
+	var moved []engine.PendingRelease[pendingRelease] // newly refused, or no longer
 	for some := range slices.Chunk(due, perPipeline) {
 		calls := make([]wire.Call, len(some))
 		for i, p := range some {
@@ -128,11 +129,11 @@ func (c *Client) sendPending(n pendingAt, r *nodePending, due []engine.PendingRe
 				case reply.Err == nil:
 				case isFinal(err):
 					outcome = engine.Refused
-				case n.refused, isDown(reply.Err):
-					outcome = engine.NotServed
-				default:
+				case isDown(reply.Err) == n.refused:
 					outcome = engine.Refused
-					refused = append(refused, some[i])
+					moved = append(moved, some[i])
+				default:
+					outcome = engine.NotServed
 				}
 				outcomes = append(outcomes, outcome)
 			}
@@ -146,8 +147,9 @@ func (c *Client) sendPending(n pendingAt, r *nodePending, due []engine.PendingRe
 	}
 	outcomes = append(outcomes, make([]engine.Outcome, len(due)-len(outcomes))...)
 
-	for _, p := range refused {
-		c.addPending(pendingAt{n.Node, true}, p.Release, p.Twice, false)
+	for _, p := range moved {
+		p.Release.until = time.Now().Add(p.Release.life)
+		c.addPending(pendingAt{n.Node, !n.refused}, p.Release, p.Twice, false)
 	}
 	q := &c.pending
 	q.mu.Lock()

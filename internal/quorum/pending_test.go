@@ -138,3 +138,24 @@ func TestARefusedReleaseStaysPendingUntilItsTTL(t *testing.T) {
 		})
 	}
 }
+
+// A release that changes between no answer and a refusal has a TTL from then on. It is not lost
+// while the node is away.
+func TestAPendingReleaseOutlastsRefusalsAndSilence(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		far := &yes{name: "far"}
+		unlockWithout(t, far, 3, errSilent)
+		for range 2 {
+			time.Sleep(2 * quorumlock.DefaultTTL)
+			far.become(refusal("NOPERM this user has no permissions to run the 'evalsha' command"))
+			time.Sleep(quorumlock.DefaultTTL / 2)
+			far.become(errSilent)
+		}
+		time.Sleep(2 * quorumlock.DefaultTTL)
+		far.become(nil)
+		time.Sleep(3 * time.Second)
+		if _, _, _, released := far.counts(); released != 3 {
+			t.Errorf("it has run %d releases, want 3", released)
+		}
+	})
+}
