@@ -58,7 +58,7 @@
 //     included. It counts again within two seconds after it answers, however long it was away and
 //     whatever was sent to it before. A failed release stays pending until the node has confirmed
 //     it. A refused one is retried until the lock's TTL, unless the key is no longer a lock. A client
-//     keeps up to 16,384 pending releases for each node.
+//     keeps up to 16,384 of each kind for a node.
 //  9. Waiters are served in the order of their calls of Lock, across processes. Between processes,
 //     this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of
 //     most nodes agree. While nodes are busy, a caller with less than 250 ms until its deadline
