@@ -148,7 +148,8 @@ func (p *process) wants(at site) bool {
 	return s != nil && s.Driver != nil
 }
 
-// overlooks reports whether peers have had a name, and the process has not observed one lately.
+// overlooks reports whether peers have had a name, and waiting calls of the process do not listen
+// yet: it has not observed a peer lately, or only just.
 func (p *process) overlooks(name int) bool {
 	has, observed := false, false
 	for _, o := range p.tier.peers {
@@ -158,7 +159,7 @@ func (p *process) overlooks(name int) bool {
 			}
 		}
 	}
-	return has && !observed
+	return has && (!observed || p.redisson.told)
 }
 
 // unlockChannels are Redisson's channels, by name.
