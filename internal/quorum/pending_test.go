@@ -80,6 +80,17 @@ func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 	})
 }
 
+// Shutdown does not wait for a release that a node refuses.
+func TestShutdownDoesNotWaitForRefusedReleases(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		far := &yes{name: "far"}
+		c := unlockWithout(t, far, 3, refusal("NOPERM this user has no permissions to run the 'evalsha' command"))
+		began := time.Now()
+		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
+		locktest.Took(t, began, 0, 2*time.Second, "Shutdown")
+	})
+}
+
 // An unreached node has no pending releases, however many calls fail there. If a lost call may
 // still run, the node confirms the release twice.
 func TestWhatIsPendingAtANodeThatFailed(t *testing.T) {

@@ -109,7 +109,7 @@ type Outcome uint8
 const (
 	NotServed Outcome = iota // the node may run it later, or has not answered
 	Confirmed                // the node has run it
-	Refused                  // the node refuses it for good
+	Refused                  // no further try: refused for good, or pending elsewhere
 )
 
 // Done ends a try. It keeps the releases that were not served or need another confirmation. Call
