@@ -157,6 +157,10 @@ func TestCallsOverLanes(t *testing.T) {
 		// after their own deadline; the others go as soon as the connection is abandoned.
 		"a frozen node": {steps: "connected, stall, flight asks 100ms, wait 0s, brief asks 30ms, patient asks 1s, hasty asks 20ms, wait 200ms, flight is lost at 100ms, " +
 			"brief is unsent at 30ms, hasty is unsent at 20ms, resume, wait 1s, patient is answered, brief was sent 0, flight was sent 1, patient was sent 1"},
+		// A node that answers is not silent, however many calls are before one.
+		"a busy node": {steps: "connected, serve 400ms, a asks 1s, wait 0s, b asks 1s, c asks 1s, d asks 1s, e asks 1s, wait 0s, f asks 1s, wait 5s, " +
+			"c is answered, e is answered, f is answered, f was sent 1"},
+		"a busy node that hangs": {steps: "connected, serve 400ms, a asks 1s, b asks 1s, c asks 1s, wait 500ms, stall, d asks 1s, wait 3s, a is answered, c is lost, d is unsent, resume"},
 		"Close":                    {steps: "connected, stall, flight asks 1m, wait 0s, queued asks 1m, close, late asks 1m, flight is lost at 0s, queued is closed at 0s, late is closed at 0s, resume"},
 		"a refused connection":     {steps: "kill, a asks 1s, b asks 1s, c asks 1s, a is refused at 0s, b is refused at 0s, c is refused at 0s"},
 		"a slow connection":        {steps: "stall, a asks 3s, wait 2.5s, resume, a is answered at 2.5s"}, // and it may take one
@@ -174,8 +178,8 @@ func TestCallsOverLanes(t *testing.T) {
 	})
 }
 
-// The memory that a frozen node costs is bounded. Recalled calls leave their place in a full queue
-// to others.
+// The memory that attempts cost at a frozen node is bounded. Recalled calls leave their place in a
+// full queue to others. Calls that are no attempts are never refused.
 func TestTheQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -184,7 +188,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		most int
 	}{
 		{"calls", "k", 8190},
-		{"bytes", strings.Repeat("k", 64<<10), 63},
+		{"bytes", strings.Repeat("k", 64<<10), 15},
 	} {
 		inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
 			p.s.Stall()
@@ -196,9 +200,11 @@ func TestTheQueueIsBounded(t *testing.T) {
 			a.asks(n, "release", wire.Release("a", first, 1).At(0))
 			locktest.Is(t, a.err("attempt"), wire.ErrRecalled, "the attempt")
 			waits, refused := 0, 0
-			for range tt.most + 10 {
+			for i := range tt.most + 10 {
 				answered := false
-				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, func(rs []wire.Reply) {
+				waiter := quorumlock.Owner(fmt.Sprint("c~1:", 100+i))
+				call := wire.AcquireInTurn(fmt.Sprint(i, tt.key), waiter+".1", ttl, 1, wire.Entry{Waiter: waiter, Ticket: 1, TTL: time.Second}).At(0)
+				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{call}, func(rs []wire.Reply) {
 					answered = true
 					if !wire.IsUnsent(rs[0].Err) && refused > 0 {
 						return // by Close
@@ -207,6 +213,13 @@ func TestTheQueueIsBounded(t *testing.T) {
 				})
 				if !answered {
 					waits++
+				}
+			}
+			a.do(n, "no attempt", time.Minute)
+			transport.Of(n).Do(t.Context(), quorum.Background, time.Now().Add(time.Minute), []wire.Call{wire.Renew(tt.key, first, ttl)}, a.answer("renewal"))
+			for _, key := range []string{"no attempt", "renewal"} {
+				if a.answers[key] > 0 {
+					t.Errorf("%s is refused: %v", key, a.errs[key])
 				}
 			}
 			if waits != tt.most || refused != 10 {
@@ -353,6 +366,36 @@ func attempt(names ...string) (calls []wire.Call) {
 		calls = append(calls, wire.AcquireInTurn(name, first, ttl, 1, wire.Entry{Waiter: "c~1:7", Ticket: 1, TTL: time.Second}).At(i))
 	}
 	return calls
+}
+
+// Attempts go behind the other calls, but for one whose waiter has sent more.
+func TestAttemptsGoLast(t *testing.T) {
+	t.Parallel()
+	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
+		a.do(n, "flight", time.Second)
+		synctest.Wait()
+		own := wire.AcquireInTurn("b", "c~1:8.1", ttl, 1, wire.Entry{Waiter: "c~1:8", Ticket: 2, TTL: time.Second}).At(0)
+		a.asks(n, "attempt", attempt("a")...)
+		a.asks(n, "its own", own)
+		a.do(n, "count", time.Second)
+		a.asks(n, "renewal of its own", wire.Renew("b", "c~1:8.1", ttl).At(0))
+		settle(time.Second)
+		if want := []string{"flight", "count", "its own", "renewal of its own", "attempt"}; !slices.Equal(a.order, want) {
+			t.Errorf("answered in the order %q, want %q", a.order, want)
+		}
+	})
+}
+
+// What an answer does, such as an Observer that blocks, is not the silence of the node.
+func TestAnAnswerThatTakesLongCostsNoOther(t *testing.T) {
+	t.Parallel()
+	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
+		transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("a")}, func([]wire.Reply) { time.Sleep(time.Minute) })
+		a.do(n, "b", time.Second)
+		settle(2 * time.Minute)
+		a.answered(t, "b")
+		locktest.Equal(t, p.sent("b"), 1, "times that b was sent")
+	})
 }
 
 // A queued first attempt is recalled only by a call that releases all of it.

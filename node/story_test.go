@@ -26,6 +26,7 @@ import (
 //	lose a reply, delay 10ms, break 1       others; so many writes fail before a byte is sent
 //	wait 1s, close, close the client        of the node, within the time of a call
 //	connected                               calls are answered; from here on, after 20 ms
+//	serve 100ms                             calls one after the other, each for so long
 //	a asks 1s                               a call that counts for the key a, with this limit
 //	a is answered, a is answered at 1s      its answer, once, and when it came
 //	a is lost, unsent, refused or closed    its error, likewise
@@ -83,6 +84,13 @@ func (st story) tell(t *testing.T, p *tap, n *node.Node) {
 			p.fail = number
 		case who == "delay":
 			s.Delay(d)
+		case who == "serve":
+			one := make(chan struct{}, 1)
+			s.Before(func(embedded.Run) {
+				one <- struct{}{}
+				time.Sleep(d)
+				<-one
+			})
 		case who == "wait":
 			settle(d)
 		case who == "publish":

@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	// errUnsent is the error of a call that was still queued at its deadline.
-	errUnsent = notSent{errors.New("not sent: the node was not connected to, or busy with earlier calls, until the deadline")}
+	// errUnsent is the error of a call that was still queued at the end of its limit.
+	errUnsent = notSent{errors.New("not sent: the node was not connected to, or did not answer earlier calls, in time")}
 
 	// errStale is the error of a call that the node did not run, on a connection that is unusable
 	// now.

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"slices"
@@ -20,18 +21,22 @@ import (
 // pipeline is under way at a time. To a far node, the next pipeline follows after a small part of a
 // round trip.
 //
+// The limit of a request is a time of silence. It begins with the sending, and begins again with
+// each reply on the lane, since a node that answers serves its calls in turn. So a call never fails
+// because others wait. The process's own slowness does not count: see ownTime.
+//
 // Invariants:
 //
-//   - Every request is answered exactly once: after its last reply, or by the timer at its
-//     deadline.
+//   - Every request is answered exactly once: after its last reply, or by the timer once the node
+//     has been silent for its limit.
 //   - No call that may have run is sent again. If its connection breaks, a sent call has an unknown
 //     outcome. A pipeline is resent, once, only if none of its bytes was written.
-//   - No call is sent after its deadline.
+//   - Attempts go behind all other calls, unless a call of their own waiter follows them.
 //   - The release of a queued attempt recalls the attempt: neither is sent.
-//   - A connection with overdue replies is closed: the limit of a pipeline is the longest limit of
-//     its requests. It is closed earlier if a queued request times out, and nothing was read for
+//   - A connection is closed once it has been silent for the limit of a pipeline, the longest limit
+//     of its requests. It is closed earlier if a queued request times out, and nothing was read for
 //     the time that connecting may take.
-//   - The queue, with the pipelines under way, is bounded in calls and bytes.
+//   - Attempts are refused once the lane has too many calls or bytes.
 //
 // The worker connects, and sends to an idle or far node. For each connection, a goroutine reads the
 // replies, and sends the next pipeline after the last reply. So the lane notices the end of an idle
@@ -42,42 +47,41 @@ type lane struct {
 	number int           // a quorum.Lane
 	wake   chan struct{} // wakes the worker; capacity 1
 
-	mu        sync.Mutex
-	closed    bool
-	works     bool                // the worker has been started
-	conn      *connection         // nil if there is none
-	busy      bool                // a pipeline is being sent, or is about to be
-	queue     queue               // not sent
-	attempts  map[string]*request // queued requests that a release may recall, by waiter
-	last      time.Time           // the latest deadline in the queue
-	unordered bool                // a queued deadline may be before an earlier request's
-	underWay  []*pipeline         // sent, oldest first
-	spare     *pipeline           // for reuse; nil if there is none
-	sent      time.Time           // time of the last pipeline
-	read      int                 // number of replies so far
-	timer     *time.Timer
-	next      time.Time // of the timer; zero if it is not set
-	proves    bool      // the worker connects without a request: see servers
+	mu       sync.Mutex
+	closed   bool
+	works    bool                // the worker has been started
+	conn     *connection         // nil if there is none
+	busy     bool                // a pipeline is being sent, or is about to be
+	begun    queue               // not sent: all but first attempts
+	fresh    queue               // not sent: first attempts, each without another call of its waiter
+	attempts map[string]*request // the requests of fresh, by waiter
+	calls    int                 // in the queues and under way
+	bytes    int                 // of these calls
+	underWay []*pipeline         // sent, oldest first
+	spare    *pipeline           // for reuse; nil if there is none
+	sent     time.Time           // time of the last pipeline
+	heard    time.Time           // time of the last reply, or of the connection
+	lag      time.Duration       // the sum of the timer's delays: see ownTime
+	timer    *time.Timer
+	next     time.Time // of the timer, by the real clock; zero if it is not set
+	proves   bool      // the worker connects without a request: see servers
+
+	answering atomic.Bool // the reader is in the answer of a request
 
 	ctx  context.Context // done when the lane is closed
 	stop context.CancelFunc
 
 	// Used by the worker only.
 	dialling   <-chan dialled // a dial under way; nil if there is none
-	refusal    error          // error of the last failed handshake; valid until retryAt
+	refused    error          // error of the last failed handshake; valid until retryAt
 	retryAt    time.Time      // earliest time of the next connect
 	retryAfter time.Duration  // pause from refusal to retryAt; 0 after a success
 	noInfo     time.Time      // the last time that only INFO had no reply
 	noInfos    int            // number of such times in a row
 }
 
-// load is the queues of all lanes of a node.
-type load struct {
-	calls atomic.Int64
-	bytes atomic.Int64
-}
-
-// The limits of a node's queue.
+// The limits of a lane beyond which it refuses attempts. The admission of attempts keeps lanes far
+// below, except at a node that is much slower than the others.
 const (
 	maxCalls = 8192
 	maxBytes = 4 << 20
@@ -107,12 +111,13 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Repl
 // add queues a request and its calls; AUTH has none.
 func (l *lane) add(t *request, calls []wire.Call) {
 	l.mu.Lock()
-	if err := l.admit(t); err != nil {
+	if err := l.refusal(calls, t.size); err != nil {
 		t.fail(l.node.Failure(err, false))
 		l.mu.Unlock()
 		finish([]*request{t})
 		return
 	}
+	l.calls, l.bytes = l.calls+len(t.cmds), l.bytes+t.size
 	if attempt := l.recall(t, calls); attempt != nil {
 		both := []*request{attempt, t}
 		for _, t := range both {
@@ -123,16 +128,13 @@ func (l *lane) add(t *request, calls []wire.Call) {
 		finish(both)
 		return
 	}
-	t.mark = l.read
-	switch {
-	case l.queue.first == nil:
-		l.last, l.unordered = t.deadline, false
-	case t.deadline.Before(l.last):
-		l.unordered = true
-	default:
-		l.last = t.deadline
+	now := time.Now()
+	t.queued = l.ownTime(now)
+	if t.waiter != "" {
+		l.fresh.push(t)
+	} else {
+		l.begun.push(t)
 	}
-	l.queue.push(t)
 	if !l.works {
 		l.works = true
 		l.node.workers.Go(func() error {
@@ -141,7 +143,7 @@ func (l *lane) add(t *request, calls []wire.Call) {
 		})
 	}
 	wakes := !l.busy && (l.conn == nil || len(l.underWay) == 0 || l.conn.isFar())
-	l.expect(t.deadline)
+	l.watch(now, t.limit/watches)
 	l.mu.Unlock()
 	if wakes {
 		wake(l.wake)
@@ -151,34 +153,29 @@ func (l *lane) add(t *request, calls []wire.Call) {
 // isFar reports whether several pipelines may be under way.
 func (k *connection) isFar() bool { return k.trip >= farTrip && k.trip != unknownTrip }
 
-// admit adds a request to the load, or returns the reason for its refusal. The caller holds mu.
-func (l *lane) admit(t *request) error {
-	if l.closed {
+// refusal returns the reason why calls of that size are refused, or nil. The caller holds mu.
+func (l *lane) refusal(calls []wire.Call, size int) error {
+	switch {
+	case l.closed:
 		return quorumlock.ErrClosed
-	}
-	n := &l.node.load
-	calls, bytes := n.calls.Add(int64(len(t.cmds))), n.bytes.Add(int64(t.size))
-	if calls > maxCalls || bytes > maxBytes {
-		l.unload(t)
-		return notSent{fmt.Errorf("not sent: %d calls of %d bytes wait for the node already", calls-int64(len(t.cmds)), bytes-int64(t.size))}
+	case (l.calls+len(calls) > maxCalls || l.bytes+size > maxBytes) && all(calls, (*wire.Call).IsFirst):
+		return notSent{fmt.Errorf("not sent: %d calls of %d bytes wait for the node already", l.calls, l.bytes)}
 	}
 	return nil
 }
 
-// unload subtracts a request from the load.
-func (l *lane) unload(t *request) {
-	l.node.load.calls.Add(-int64(len(t.cmds)))
-	l.node.load.bytes.Add(-int64(t.size))
-}
+// unload subtracts a request from the calls of the lane. The caller holds mu.
+func (l *lane) unload(t *request) { l.calls, l.bytes = l.calls-len(t.cmds), l.bytes-t.size }
 
 // recall removes an attempt from the queue if the new request releases all of it. Then neither is
-// sent, since the node has nothing of the waiter. The first request of the queue stays, as a test
-// of the node. Any later request of the waiter makes its attempt final. The caller holds mu.
+// sent, since the node has nothing of the waiter. If no other request is queued, the attempt stays,
+// as a test of the node. Any other request of the waiter makes its attempt final, and goes behind
+// it. The caller holds mu.
 func (l *lane) recall(t *request, calls []wire.Call) (attempt *request) {
-	if len(calls) == 0 || l.queue.first == nil {
-		return nil
+	waiter := ""
+	if len(calls) > 0 {
+		waiter = calls[0].Waiter()
 	}
-	waiter := calls[0].Waiter()
 	if waiter == "" {
 		return nil
 	}
@@ -191,12 +188,13 @@ func (l *lane) recall(t *request, calls []wire.Call) (attempt *request) {
 	case a == nil:
 		return nil
 	}
-	l.forget(a)
-	if a == l.queue.first || !all(calls, (*wire.Call).GivesBack) || !slices.EqualFunc(a.cmds, t.cmds, sameKey) {
-		return nil
+	tests := l.begun.first == nil && l.fresh.first == a
+	l.remove(a)
+	if !tests && all(calls, (*wire.Call).GivesBack) && slices.EqualFunc(a.cmds, t.cmds, sameKey) {
+		return a
 	}
-	l.queue.remove(a)
-	return a
+	l.begun.push(a)
+	return nil
 }
 
 func all(calls []wire.Call, is func(*wire.Call) bool) bool {
@@ -208,23 +206,36 @@ func all(calls []wire.Call, is func(*wire.Call) bool) bool {
 	return true
 }
 
-// forget makes a request final: it cannot be recalled. The caller holds mu.
-func (l *lane) forget(t *request) {
-	if t.waiter != "" {
-		delete(l.attempts, t.waiter)
-		t.waiter = ""
+// remove removes a request from its queue: it cannot be recalled any more. The caller holds mu.
+func (l *lane) remove(t *request) {
+	if t.waiter == "" {
+		l.begun.remove(t)
+		return
 	}
+	delete(l.attempts, t.waiter)
+	t.waiter = ""
+	l.fresh.remove(t)
 }
 
-// remove removes a request from the queue. The caller holds mu.
-func (l *lane) remove(t *request) {
-	l.forget(t)
-	l.queue.remove(t)
+// asked reports whether a request is queued. The caller holds mu.
+func (l *lane) asked() bool { return l.begun.first != nil || l.fresh.first != nil }
+
+// queued returns the queued requests in the order of sending. The loop may remove the current one.
+// The caller holds mu.
+func (l *lane) queued() iter.Seq[*request] {
+	return func(yield func(*request) bool) {
+		for t := range l.begun.all() {
+			if !yield(t) {
+				return
+			}
+		}
+		l.fresh.all()(yield)
+	}
 }
 
 // refuse empties the queue, and fails its requests. The caller holds mu, and answers the requests.
 func (l *lane) refuse(err error) (over []*request) {
-	for t := range l.queue.all() {
+	for t := range l.queued() {
 		t.fail(err)
 		over = append(over, t)
 		l.remove(t)
@@ -233,61 +244,80 @@ func (l *lane) refuse(err error) (over []*request) {
 	return over
 }
 
-// expect makes the timer fire no later than the deadline. The caller holds mu.
-func (l *lane) expect(deadline time.Time) {
-	if !l.next.IsZero() && !deadline.Before(l.next) {
+// watches is how many times the timer fires in the shortest limit. Each time it measures its delay.
+const watches = 8
+
+// ownTime is a clock that leaves out the delays of the lane's timer. A timer is late when the
+// process is: it computes with many goroutines, collects garbage, or was stopped. The goroutine
+// that reads is late then, too, and the answer may be in the socket. So limits are measured by this
+// clock. The caller holds mu.
+func (l *lane) ownTime(now time.Time) time.Time { return now.Add(-l.lag) }
+
+// watch makes the timer fire after d at the latest. The caller holds mu.
+func (l *lane) watch(now time.Time, d time.Duration) {
+	at := now.Add(d)
+	if !l.next.IsZero() && !at.Before(l.next) {
 		return
 	}
-	l.next = deadline
+	l.next = at
 	if l.timer == nil {
-		l.timer = time.AfterFunc(time.Until(deadline), l.expire)
+		l.timer = time.AfterFunc(d, l.expire)
 	} else {
-		l.timer.Reset(time.Until(deadline))
+		l.timer.Reset(d)
 	}
 }
 
-// expire answers the requests past their deadlines, and closes a connection with overdue replies.
+// expire answers the requests whose limit the node has been silent for, and closes a connection
+// that is silent.
 func (l *lane) expire() {
-	now := time.Now()
+	real := time.Now()
 	l.mu.Lock()
-	l.next = time.Time{}
-	if l.closed {
+	if l.closed || l.next.IsZero() {
 		l.mu.Unlock()
 		return
 	}
+	l.lag += max(real.Sub(l.next), 0)
+	l.next = time.Time{}
+	now := l.ownTime(real)
+	if l.answering.Load() { // the silence is that of a request's answer, such as of an Observer
+		l.heard = now
+	}
+	// left returns what is left of a limit, and watches it.
+	left := func(since time.Time, limit time.Duration) time.Duration {
+		left := later(since, l.heard).Add(limit).Sub(now)
+		if left > 0 {
+			l.watch(real, min(left, limit/watches))
+		}
+		return left
+	}
 	var few [4]*request
 	unsent, hung := few[:0], false
-	for t := range l.queue.all() {
-		if t.deadline.After(now) {
-			l.expect(t.deadline)
-			// A node that hangs has a long queue, and the timer fires for each request.
-			if !l.unordered {
-				break
+	for _, q := range []*queue{&l.begun, &l.fresh} {
+		for t := range q.all() {
+			if left(t.queued, t.limit) > 0 {
+				// A node that hangs has a long queue, and the timer fires for each request.
+				if !q.unordered {
+					break
+				}
+				continue
 			}
-			continue
+			hung = hung || len(l.underWay) > 0 && now.Sub(later(l.underWay[0].sent, l.heard)) >= l.node.connectLimit
+			t.fail(l.node.unsent)
+			unsent = append(unsent, t)
+			l.remove(t)
+			l.unload(t)
 		}
-		hung = hung || len(l.underWay) > 0 && t.mark == l.read && now.Sub(l.underWay[0].sent) >= l.node.connectLimit
-		t.fail(l.node.unsent)
-		unsent = append(unsent, t)
-		l.remove(t)
-		l.unload(t)
 	}
 	var late []*request
 	for _, f := range l.underWay {
 		for _, t := range f.requests {
-			switch {
-			case t.answered:
-			case t.deadline.After(now):
-				l.expect(t.deadline)
-			default:
+			if !t.answered && left(f.sent, t.limit) <= 0 {
 				t.late = true
 				t.fail(l.node.late)
 				late = append(late, t)
 			}
 		}
-		if hung = hung || !f.until.After(now); !hung {
-			l.expect(f.until)
-		}
+		hung = hung || left(f.sent, f.limit) <= 0
 	}
 	if hung && l.conn != nil {
 		l.cut(l.conn, os.ErrDeadlineExceeded)
@@ -297,6 +327,13 @@ func (l *lane) expire() {
 	for _, t := range late {
 		t.answer(t.replies)
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // cut closes a connection, and discards unacknowledged bytes. Its reading goroutine does the rest.

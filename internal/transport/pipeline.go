@@ -13,16 +13,16 @@ import (
 // pipeline is the calls of one write.
 type pipeline struct {
 	requests []*request
-	calls    []*command  // of the requests, without the answered ones
-	out      []byte      // the encoded calls
-	alone    int         // number of calls with a command of their own; the others are the bundle
-	source   bool        // the bundle sends its source
-	taken    int         // number of replies read
-	resend   bool        // the server did not run some calls
-	encoded  atomic.Bool // set before the write; a reply before that belongs to no call
-	unsent   bool        // none of its bytes was written
-	sent     time.Time
-	until    time.Time // when the replies are overdue
+	calls    []*command    // of the requests, without the answered ones
+	out      []byte        // the encoded calls
+	alone    int           // number of calls with a command of their own; the others are the bundle
+	source   bool          // the bundle sends its source
+	taken    int           // number of replies read
+	resend   bool          // the server did not run some calls
+	encoded  atomic.Bool   // set before the write; a reply before that belongs to no call
+	unsent   bool          // none of its bytes was written
+	sent     time.Time     // by the lane's own time
+	limit    time.Duration // how long the node may be silent: the longest limit of the requests
 }
 
 // maxOut limits the memory kept for the next pipeline, in bytes. A full queue has far more.
@@ -65,7 +65,7 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	if l.conn != k {
 		lost, stay = l.takeLost(k)
 	}
-	if l.queue.first != nil && (l.conn != k || k.isFar() || len(l.underWay) == 0) {
+	if l.asked() && (l.conn != k || k.isFar() || len(l.underWay) == 0) {
 		wake(l.wake)
 	}
 	why := k.cause
@@ -75,16 +75,14 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	return 0
 }
 
-// nextPipeline makes a pipeline of the queued requests before their deadlines. The caller holds mu.
-//
-// The time limit of the replies is the longest limit of the requests, counted from now. A request
-// that waited in the queue has less time left, and may get its reply too late. If the lane closed
-// the connection for that, a slow node would never keep one.
+// nextPipeline makes a pipeline of the queued requests, or returns the time until it is due. The
+// caller holds mu.
 func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
-	if l.queue.first == nil || k.stale || k.cause != nil {
+	if !l.asked() || k.stale || k.cause != nil {
 		return nil, 0
 	}
-	now := time.Now()
+	real := time.Now()
+	now := l.ownTime(real)
 	if len(l.underWay) > 0 {
 		// Calls sent to a node that hangs are lost.
 		if !k.isFar() || now.Sub(l.underWay[0].sent) >= 2*k.trip {
@@ -98,24 +96,16 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 		f = &pipeline{}
 	}
 	l.spare = nil
-	limit := time.Duration(0)
-	for t := range l.queue.all() {
-		if !t.deadline.After(now) {
-			l.expect(t.deadline) // the timer is late
-			continue
-		}
+	for t := range l.queued() {
 		l.remove(t)
 		f.requests = append(f.requests, t)
-		limit = max(limit, t.limit)
+		f.limit = max(f.limit, t.limit)
+		l.watch(real, t.limit/watches)
 		for _, c := range t.cmds {
 			if !c.got {
 				f.calls = append(f.calls, c)
 			}
 		}
-	}
-	if len(f.requests) == 0 {
-		l.spare = f
-		return nil, 0
 	}
 	if f.alone = len(f.calls); l.node.bundles(k) {
 		f.alone = aloneIn(f.calls)
@@ -123,10 +113,8 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 	if f.alone < len(f.calls) {
 		f.source, k.source = k.source, false
 	}
-	f.sent, f.until = now, now.Add(limit)
-	l.sent = now
+	f.sent, l.sent = now, now
 	l.underWay = append(l.underWay, f)
-	l.expect(f.until)
 	return f, 0
 }
 
@@ -155,8 +143,8 @@ func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 			l.unload(t)
 			stay = append(stay, t)
 		default:
-			t.moved, l.unordered = true, true
-			l.queue.pushFront(t)
+			t.moved = true
+			l.begun.pushFront(t)
 		}
 	}
 	return stay
@@ -177,10 +165,11 @@ func (l *lane) readReplies(k *connection) error {
 		}
 		l.mu.Lock()
 		var f *pipeline
+		l.heard = l.ownTime(time.Now())
 		if len(l.underWay) > 0 {
 			f = l.underWay[0]
 			if f.taken == 0 {
-				k.trip = min(k.trip, time.Since(f.sent))
+				k.trip = min(k.trip, l.heard.Sub(f.sent))
 			}
 		}
 		l.mu.Unlock()
@@ -234,7 +223,6 @@ func (l *lane) took(k *connection, f *pipeline, c *command, r wire.Reply) {
 func (l *lane) give(c *command, r wire.Reply) {
 	t := c.request
 	l.mu.Lock()
-	l.read++
 	if t.answered {
 		l.mu.Unlock()
 		return
@@ -245,7 +233,9 @@ func (l *lane) give(c *command, r wire.Reply) {
 	last := t.answered
 	l.mu.Unlock()
 	if last {
+		l.answering.Store(true)
 		t.answer(t.replies)
+		l.answering.Store(false)
 	}
 }
 
@@ -328,8 +318,7 @@ func (l *lane) resend(f *pipeline) {
 	}
 	for _, t := range slices.Backward(f.requests) {
 		if !t.answered {
-			l.queue.pushFront(t)
-			l.unordered = true
+			l.begun.pushFront(t)
 		}
 	}
 	f.requests = slices.DeleteFunc(f.requests, func(t *request) bool { return !t.answered })
@@ -337,8 +326,12 @@ func (l *lane) resend(f *pipeline) {
 
 // free frees the requests of a completed or lost pipeline, and keeps its memory for the next.
 func (l *lane) free(f *pipeline) {
+	l.mu.Lock()
 	for _, t := range f.requests {
 		l.unload(t)
+	}
+	l.mu.Unlock()
+	for _, t := range f.requests {
 		if !t.late { // the timer may still use it
 			t.free()
 		}
@@ -372,7 +365,7 @@ func (l *lane) lost(k *connection, why error) {
 	if !l.busy { // otherwise the sender does it
 		lost, stay = l.takeLost(k)
 	}
-	if l.queue.first != nil {
+	if l.asked() {
 		wake(l.wake)
 	}
 	l.mu.Unlock()

@@ -3,21 +3,26 @@ package transport
 import "iter"
 
 // queue is a list of requests. A request can leave it at any time.
-type queue struct{ first, last *request }
+type queue struct {
+	first, last *request
+	unordered   bool // a limit may end before that of an earlier request
+}
 
 // push adds a request behind all others.
 func (q *queue) push(t *request) {
 	t.before, t.behind = q.last, nil
 	if q.last == nil {
-		q.first = t
+		q.first, q.unordered = t, false
 	} else {
 		q.last.behind = t
+		q.unordered = q.unordered || t.limit != q.last.limit
 	}
 	q.last = t
 }
 
 // pushFront puts a request before all others.
 func (q *queue) pushFront(t *request) {
+	q.unordered = q.first != nil
 	t.before, t.behind = nil, q.first
 	if q.first == nil {
 		q.last = t

@@ -7,19 +7,18 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// request is a set of calls with one deadline and one answer. It is answered exactly once.
+// request is a set of calls with one limit and one answer. It is answered exactly once.
 type request struct {
-	lane     *lane
-	deadline time.Time
-	limit    time.Duration // from the request to its deadline
-	answer   func([]wire.Reply)
-	cmds     []*command
-	replies  []wire.Reply
-	size     int      // of the commands, in bytes
-	mark     int      // the lane's read at the time of queueing
-	waiter   string   // of an attempt that a release may recall; otherwise empty
-	before   *request // its neighbours in the queue
-	behind   *request
+	lane    *lane
+	limit   time.Duration // how long the node may be silent
+	queued  time.Time     // by the lane's own time
+	answer  func([]wire.Reply)
+	cmds    []*command
+	replies []wire.Reply
+	size    int      // of the commands, in bytes
+	waiter  string   // of an attempt in the lane's fresh queue; otherwise empty
+	before  *request // its neighbours in the queue
+	behind  *request
 
 	// Guarded by lane.mu.
 	left     int  // replies to come
@@ -34,7 +33,7 @@ var requests = sync.Pool{New: func() any { return &request{} }}
 // newRequest encodes the calls. It retains only the names of their waiters.
 func newRequest(l *lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) *request {
 	t := requests.Get().(*request)
-	*t = request{lane: l, deadline: deadline, limit: time.Until(deadline), answer: answer, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
+	*t = request{lane: l, limit: time.Until(deadline), answer: answer, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
 	for i := range calls {
 		if len(t.cmds) < cap(t.cmds) && t.cmds[:i+1][i] != nil {
 			t.cmds = t.cmds[:i+1]

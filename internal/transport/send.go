@@ -9,10 +9,11 @@ import (
 )
 
 // Do runs scripts at the node in the order of calls, none of them twice, and returns at once. It
-// calls answer once, with a reply for each, no later than the deadline and perhaps before Do
-// returns. A call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have
-// run, or may run later, unless the error marks it as not sent. answer must not block, and must not
-// keep the slice.
+// calls answer once, with a reply for each, and perhaps before Do returns. The time until the
+// deadline is a limit of silence: see lane. A client that New was given has the deadline itself. A
+// call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have run, or may
+// run later, unless the error marks it as not sent. answer must not block, and must not keep the
+// slice.
 //
 // ctx is for the hooks of a client that New was given: its values count, but not its end.
 func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {

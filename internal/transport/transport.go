@@ -2,7 +2,7 @@
 // connections, or a client of the caller; messages use a subscription. Package node is its
 // interface for users. Package transport also has the primitive of a lock: one script at one node.
 //
-// No call is sent again that may have run. Every call has its own deadline. A call that fails at
+// No call is sent again that may have run. Every call has its own limit. A call that fails at
 // the node returns a *[quorumlock.NodeError].
 package transport
 
@@ -53,14 +53,13 @@ type Node struct {
 	prompt  bool // client ends a call at its ctx's deadline
 
 	lanes        [2]*lane       // by quorum.Lane; nil for a client of New
-	load         load           // of the lanes
 	workers      errgroup.Group // of the lanes
 	connectLimit time.Duration  // limit of a lane's attempt to connect
 	servers      servers        // of the lanes
 	dial         Dialer         // of the lanes
 	session      *redis.Options // of go-redis's handshakes for the lanes
 
-	// The errors of calls that were not sent by their deadline, not answered by then, or recalled.
+	// The errors of calls that were not sent within their limit, not answered by then, or recalled.
 	unsent, late, recalled *quorumlock.NodeError
 
 	refuser atomic.Pointer[string] // the run ID of the last server that refused a bundle; nil: none

@@ -15,7 +15,7 @@ func (l *lane) work() {
 	defer pause.Stop()
 	for {
 		l.mu.Lock()
-		k, asked := l.conn, l.queue.first != nil
+		k, asked := l.conn, l.asked()
 		closed, connects := l.closed, k == nil && (asked || l.proves)
 		l.mu.Unlock()
 		switch {
@@ -44,15 +44,15 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 }
 
 // connect makes the connection, which may take longer than a call may take. Calls are answered at
-// their own deadlines meanwhile. If it fails, all queued calls fail. If it only takes too long, the
-// calls before their deadlines wait for the next try. After a failed handshake, the next try waits,
+// the end of their own limits meanwhile. If it fails, all queued calls fail. If it only takes too
+// long, the calls within their limits wait for the next try. After a failed handshake, the next try waits,
 // and calls fail with the handshake's error. So a server that has too many clients, or refuses the
 // password, does not get a connection for each call.
 func (l *lane) connect() {
-	ctx, cancel := context.WithTimeout(l.ctx, l.node.connectLimit)
+	ctx, cancel := withinOwnTime(l.ctx, l.node.connectLimit)
 	defer cancel()
 	began := time.Now()
-	err := l.refusal
+	err := l.refused
 	if !began.Before(l.retryAt) {
 		if err = l.node.servers.barred(); err == nil {
 			err = l.join(ctx)
@@ -91,6 +91,29 @@ const (
 	lastRetry  = 200 * time.Millisecond
 )
 
+// withinOwnTime returns a context that ends after limit. The delays of its timer, which are those of
+// the process, do not count.
+func withinOwnTime(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	const steps = 16
+	step, left := limit/steps, steps
+	var timer *time.Timer
+	started := make(chan struct{})
+	timer = time.AfterFunc(step, func() {
+		<-started
+		if left--; left == 0 {
+			cancel()
+		} else if ctx.Err() == nil {
+			timer.Reset(step)
+		}
+	})
+	close(started)
+	return ctx, func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
 // retryConnect is the pause after a dial that has timed out at once.
 const retryConnect = 10 * time.Millisecond
 
@@ -125,7 +148,7 @@ func (l *lane) join(ctx context.Context) error {
 	if err != nil {
 		if !isTimeout(err) && ctx.Err() == nil {
 			l.retryAfter = min(max(2*l.retryAfter, firstRetry), lastRetry)
-			l.refusal, l.retryAt = err, time.Now().Add(l.retryAfter)
+			l.refused, l.retryAt = err, time.Now().Add(l.retryAfter)
 		}
 		return l.failed(err)
 	}
@@ -152,7 +175,7 @@ func (l *lane) join(ctx context.Context) error {
 		err = quorumlock.ErrClosed
 	}
 	if err == nil {
-		l.conn = k
+		l.conn, l.heard = k, l.ownTime(time.Now())
 		l.node.workers.Go(func() error {
 			defer l.keepAuthenticated(k)()
 			l.lost(k, l.readReplies(k))
