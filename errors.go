@@ -17,6 +17,11 @@ var (
 	// *[QuorumError] in it has the error of each node.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
+	// ErrUnsent is the error of a call whose time ended before anything was sent for it: the nodes
+	// had yet to answer earlier calls of this process. Nobody knows whether the lock was free. The
+	// error also matches that of the ctx.
+	ErrUnsent = errors.New("quorumlock: not sent: the nodes have yet to answer earlier calls of this process")
+
 	// ErrTooLate is the error of a grant that came after the end of its validity, or of a TryLock
 	// whose fencing token no quorum confirmed in time. The grant is released. Attach returns it for
 	// a detached hold with too little time left; that hold is unchanged.

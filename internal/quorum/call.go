@@ -256,10 +256,11 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 	deadline := now.Add(c.lock.set.NodeTimeout)
 	for _, n := range c.lock.nodes {
 		b := newRequest(c, n, now)
-		b.entry, b.asked = m.entry, asked
+		b.entry, b.asked, b.placed = m.entry, asked, false
 		for i := range calls {
 			if k := &calls[i]; !k.Do.Renews() && c.lock.cells[k.Cell].Node == n {
 				b.calls = append(b.calls, *k)
+				b.placed = b.placed || k.Do == core.Acquire && k.Attempt == 1
 				b.scripts = append(b.scripts, m.script(k, &b.entry))
 			}
 		}
@@ -337,6 +338,7 @@ type request struct {
 	entry    wire.Entry  // the waiter's entry, to which scripts refer
 	sent     time.Time
 	asked    core.Time // time of the last event before sent; zero unless calls may queue the waiter
+	placed   bool      // a first attempt, which has a place: see takePlace
 	answered func([]wire.Reply)
 }
 
@@ -364,11 +366,18 @@ func (b *request) deliver(replies []wire.Reply) {
 	c := b.call
 	client := c.lock.client
 	defer client.End()
+	took := time.Since(b.sent)
 	if errors.Is(replies[0].Err, wire.ErrRecalled) {
+		if b.placed {
+			client.returnPlaces(b.node)
+		}
 		b.recalled()
 		return
 	}
-	client.answered(b.node, replies, time.Since(b.sent), &c.lock.set)
+	client.answered(b.node, replies, took, &c.lock.set)
+	if b.placed {
+		client.landed(b.node, replies, took)
+	}
 	c.mu.Lock()
 	now := client.time()
 	client.readClock(b.node, replies, b.asked, now)

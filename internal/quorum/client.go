@@ -16,6 +16,7 @@
 //	redisson.go       Redisson's clients at the same locks: their releases, and their share
 //	tickets.go        the tickets of calls, and the client's own time
 //	localqueue.go     the callers of this process, some of whom wait here
+//	admission.go      the attempts that wait unsent, until their nodes have room
 //	pace.go           pauses of callers with little time, while nodes are busy
 //	client.go         the state that the locks of one client share: its identity, its clock, Close
 //	registry.go       the waiting and holding calls of a client, and their owners
@@ -33,8 +34,8 @@
 //	hub.mu            of package transport, while a caller starts or stops listening, and while a
 //	                  hub passes on messages
 //	call.mu           during a step
-//	all others        those of Client, pendingReleases, renewals, redisson, health, Latch, the hints
-//	                  of a Lock, and the others of package transport
+//	all others        those of Client, pendingReleases, renewals, redisson, health, admission, Latch,
+//	                  the hints of a Lock, and the others of package transport
 //
 // No node is called while a mutex of the last two levels is held. subscriptions.mu and hub.mu may
 // be held, since a message may lead to calls. So a Node's Do must not wait, and must lock neither
@@ -64,10 +65,11 @@ import (
 type Node interface {
 	fmt.Stringer
 
-	// Do runs scripts in this order, none of them twice. It calls answer once, no later than the
-	// deadline, with a reply for each. Do keeps no reference to calls. In one lane, the calls of
-	// one waiter run in the order of Do, unless a connection breaks. answer must not block, and
-	// must not keep the slice. It may be called before Do returns.
+	// Do runs scripts in this order, none of them twice. It calls answer once, with a reply for
+	// each, or with errors once the node has been silent for the time until the deadline. Do keeps
+	// no reference to calls. In one lane, the calls of one waiter run in the order of Do, unless a
+	// connection breaks. answer must not block, and must not keep the slice. It may be called
+	// before Do returns.
 	//
 	// If the calls release the first attempt of their waiter, and nothing of that waiter was sent,
 	// the node may drop attempt and release. It then answers both with [wire.ErrRecalled].
@@ -130,6 +132,7 @@ type Client struct {
 	renewals      renewals
 	pending       pendingReleases
 	health        health
+	admission     admission
 }
 
 // NewClient returns a client with an identity that begins with label. It starts no goroutine.

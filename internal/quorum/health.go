@@ -17,7 +17,12 @@ import (
 // health records which nodes are up, and their round trips. The zero value is ready to use.
 type health struct {
 	mu    sync.Mutex
-	nodes map[Node]*engine.Health
+	nodes map[Node]*nodeHealth
+}
+
+type nodeHealth struct {
+	engine.Health
+	err error // of the last round trip; nil if it succeeded
 }
 
 // Tell sets the Observer and the Logger for the client's nodes, whichever lock calls them. Without
@@ -75,12 +80,12 @@ func (h *health) change(n Node, err error, took, now time.Duration) (up, down bo
 	s := h.nodes[n]
 	if s == nil {
 		if h.nodes == nil {
-			h.nodes = make(map[Node]*engine.Health)
+			h.nodes = make(map[Node]*nodeHealth)
 		}
-		s = &engine.Health{}
+		s = &nodeHealth{}
 		h.nodes[n] = s
 	}
-	if err == nil {
+	if s.err = err; err == nil {
 		return s.Answered(took, now), false
 	}
 	return false, s.Failed(now)
@@ -102,9 +107,21 @@ func (h *health) nearest(nodes []Node) (trip, best time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, n := range nodes {
-		all[i] = h.nodes[n]
+		if s := h.nodes[n]; s != nil {
+			all[i] = &s.Health
+		}
 	}
 	return engine.Nearest(all)
+}
+
+// failure returns the error of the last round trip to a node; nil if it succeeded.
+func (h *health) failure(n Node) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.nodes[n]; s != nil {
+		return s.err
+	}
+	return nil
 }
 
 // answers reports whether the last round trip to a node succeeded; false if there was none.

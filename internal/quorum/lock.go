@@ -193,7 +193,11 @@ func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.L
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
 			return w.entered(lease), err
 		}
-		c := l.newCall(&l.try, l.client.nextTicket(), nil, w)
+		ticket := l.client.nextTicket()
+		if _, err := l.takePlace(ctx, true, w, nil); err != nil {
+			return nil, errs.Join(over, err)
+		}
+		c := l.newCall(&l.try, ticket, nil, w)
 		c.over = over
 		if lease, err := c.run(ctx, ctx, nil); lease != nil || err != nil {
 			return lease, err
@@ -253,6 +257,11 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 			if lease, err := l.reenter(ctx); lease != nil || err != nil {
 				return w.entered(lease), err
 			}
+		}
+		if again, err := l.takePlace(waiting, false, w, entered); again {
+			continue
+		} else if err != nil {
+			return nil, err
 		}
 		c := l.newCall(&l.lock, p.Ticket, p, w)
 		lease, err := c.run(ctx, waiting, entered)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,7 +17,11 @@ import (
 // would send the whole bundle to the server of the first lock.
 const (
 	minBundle = 3   // calls; fewer are cheaper as single commands
-	maxBundle = 256 // calls; a full bundle occupies the server for about a millisecond
+	maxBundle = 256 // calls; a full bundle occupies an idle server for about a millisecond
+
+	// bundleTime bounds the time for which a bundle occupies a server that is slow or busy: it
+	// answers no other call meanwhile, and its silence must not pass for that of a node that hangs.
+	bundleTime = 50 * time.Millisecond
 )
 
 // bundles reports whether a connection sends bundles: its server is standalone, and not the last
@@ -26,11 +31,27 @@ func (n *Node) bundles(k *connection) bool {
 	return k.standsAlone && (refuser == nil || *refuser != k.server)
 }
 
-// aloneIn returns the number of calls that are sent as single commands. The others are the bundle.
-// It ends the pipeline, so no call of that pipeline overtakes it if it is resent.
-func aloneIn(calls []*command) int {
+// mostInBundle returns the number of calls that a bundle may have; limit is how long the node may be
+// silent. The caller holds mu.
+func (l *lane) mostInBundle(limit time.Duration) int {
+	return int(min(maxBundle, min(bundleTime, limit/watches)/max(l.perCall, 1)))
+}
+
+// served records how long a pipeline took the server. The caller holds mu.
+func (l *lane) served(k *connection, f *pipeline) {
+	took := l.heard.Sub(later(f.sent, l.over)) - k.trip
+	l.over = l.heard
+	if len(f.calls) >= minBundle {
+		l.perCall += (max(took, 0)/time.Duration(len(f.calls)) - l.perCall) / 4
+	}
+}
+
+// aloneIn returns the number of calls that are sent as single commands. The others are the bundle,
+// of at most so many. It ends the pipeline, so no call of that pipeline overtakes it if it is
+// resent.
+func aloneIn(calls []*command, most int) int {
 	alone := len(calls)
-	for alone > 0 && len(calls)-alone < maxBundle {
+	for alone > 0 && len(calls)-alone < most {
 		if c := calls[alone-1]; c.script.Letter == 0 || c.sendsSource {
 			break
 		}

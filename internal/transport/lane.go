@@ -61,6 +61,8 @@ type lane struct {
 	spare    *pipeline           // for reuse; nil if there is none
 	sent     time.Time           // time of the last pipeline
 	heard    time.Time           // time of the last reply, or of the connection
+	over     time.Time           // time of the last reply of the last complete pipeline
+	perCall  time.Duration       // average time that a call of a pipeline takes the server
 	lag      time.Duration       // the sum of the timer's delays: see ownTime
 	timer    *time.Timer
 	next     time.Time // of the timer, by the real clock; zero if it is not set
@@ -247,6 +249,9 @@ func (l *lane) refuse(err error) (over []*request) {
 // watches is how many times the timer fires in the shortest limit. Each time it measures its delay.
 const watches = 8
 
+// timerStep is the least time between two looks at the limits, since each looks at many requests.
+const timerStep = time.Millisecond
+
 // ownTime is a clock that leaves out the delays of the lane's timer. A timer is late when the
 // process is: it computes with many goroutines, collects garbage, or was stopped. The goroutine
 // that reads is late then, too, and the answer may be in the socket. So limits are measured by this
@@ -282,11 +287,12 @@ func (l *lane) expire() {
 	if l.answering.Load() { // the silence is that of a request's answer, such as of an Observer
 		l.heard = now
 	}
-	// left returns what is left of a limit, and watches it.
+	// left returns what is left of a limit.
+	next := time.Duration(math.MaxInt64)
 	left := func(since time.Time, limit time.Duration) time.Duration {
 		left := later(since, l.heard).Add(limit).Sub(now)
 		if left > 0 {
-			l.watch(real, min(left, limit/watches))
+			next = min(next, left, limit/watches)
 		}
 		return left
 	}
@@ -321,6 +327,9 @@ func (l *lane) expire() {
 	}
 	if hung && l.conn != nil {
 		l.cut(l.conn, os.ErrDeadlineExceeded)
+	}
+	if next < math.MaxInt64 {
+		l.watch(time.Now(), max(next, timerStep))
 	}
 	l.mu.Unlock()
 	finish(unsent)

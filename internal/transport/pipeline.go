@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -96,8 +97,10 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 		f = &pipeline{}
 	}
 	l.spare = nil
+	least := time.Duration(math.MaxInt64)
 	for t := range l.queued() {
 		l.remove(t)
+		least = min(least, t.limit)
 		f.requests = append(f.requests, t)
 		f.limit = max(f.limit, t.limit)
 		l.watch(real, t.limit/watches)
@@ -108,7 +111,7 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 		}
 	}
 	if f.alone = len(f.calls); l.node.bundles(k) {
-		f.alone = aloneIn(f.calls)
+		f.alone = aloneIn(f.calls, l.mostInBundle(least))
 	}
 	if f.alone < len(f.calls) {
 		f.source, k.source = k.source, false
@@ -245,6 +248,7 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 		l.dropOvertaken(k, f)
 	}
 	l.mu.Lock()
+	l.served(k, f)
 	l.underWay = slices.Delete(l.underWay, 0, 1)
 	l.resend(f)
 	var unsent []*request

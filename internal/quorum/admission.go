@@ -1,0 +1,175 @@
+package quorum
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// admission has the attempts of a client that wait unsent. The zero value is ready to use.
+type admission struct {
+	mu sync.Mutex
+	engine.Admission[Node, *applicant]
+	tries int // number of calls of TryLock that wait
+}
+
+// applicant is a caller whose first attempt waits for its place.
+type applicant struct {
+	lock    *Lock
+	try     bool
+	outcome chan error // capacity 1; nil once the attempt has its place
+}
+
+// Nodes and IsQuorum make a lock an engine.Quorum.
+func (l *Lock) Nodes() []Node { return l.nodes }
+
+func (l *Lock) IsQuorum(some []bool) bool {
+	if l.locks == 1 {
+		n := 0
+		for _, has := range some {
+			if has {
+				n++
+			}
+		}
+		return n >= l.tree.Need()
+	}
+	has := make(map[Node]bool, len(l.nodes))
+	for i, n := range l.nodes {
+		has[n] = some[i]
+	}
+	votes := make([]core.Vote, len(l.cells))
+	for i, c := range l.cells {
+		votes[i] = core.No
+		if has[c.Node] {
+			votes[i] = core.Yes
+		}
+	}
+	return l.tree.Tally(votes) == core.VoteWon
+}
+
+// takePlace waits for the place of a call's first attempt. The call must begin next, without
+// another wait. The error is that of ctx with ErrUnsent, ErrClosed, or, for a TryLock, a
+// *QuorumError if no quorum of the nodes answers. If entered tells that the owner of l has the
+// lock, again is true.
+func (l *Lock) takePlace(ctx context.Context, try bool, w *watch, entered <-chan struct{}) (again bool, err error) {
+	c, a := l.client, &l.client.admission
+	a.mu.Lock()
+	if a.Enter(l) {
+		a.mu.Unlock()
+		return false, nil
+	}
+	caller := &applicant{lock: l, try: try, outcome: make(chan error, 1)}
+	t := a.Wait(l, caller)
+	if try {
+		a.tries++
+	}
+	over := c.withoutQuorum(caller)
+	a.mu.Unlock()
+	w.note(quorumlock.StepQueued, nil)
+	for err = over; err == nil && !again; {
+		select {
+		case err = <-caller.outcome:
+			return false, err // the caller has left the queue
+		case <-entered:
+			again = c.enters(l)
+		case <-ctx.Done():
+			err = errs.Join(ctx.Err(), quorumlock.ErrUnsent)
+		case <-c.stopping:
+			err = quorumlock.ErrClosed
+		}
+	}
+	a.mu.Lock()
+	late, left := error(nil), false
+	select {
+	case late = <-caller.outcome:
+	default:
+		a.leave(t)
+		left = true
+	}
+	a.mu.Unlock()
+	if !left && late == nil { // it got its place meanwhile
+		c.returnPlaces(l.nodes...)
+	}
+	return again, err
+}
+
+// leave takes an attempt out of the queue. The caller holds mu.
+func (a *admission) leave(t *engine.Applicant[Node, *applicant]) {
+	a.Leave(t)
+	if t.Caller.try {
+		a.tries--
+	}
+}
+
+// admit gives attempts their places while there is room. The caller holds mu.
+func (a *admission) admit() {
+	for t := a.Admit(); t != nil; t = a.Admit() {
+		if t.Caller.try {
+			a.tries--
+		}
+		t.Caller.outcome <- nil
+	}
+}
+
+// returnPlaces gives back places of an attempt that was not sent.
+func (c *Client) returnPlaces(nodes ...Node) {
+	a := &c.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range nodes {
+		a.Limit(n).Return()
+	}
+	a.admit()
+}
+
+// landed records a node's answer to an attempt that had a place.
+func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration) {
+	ok, sent := true, true
+	for _, r := range replies {
+		ok, sent = ok && (r.Err == nil || !isDown(r.Err)), sent && !wire.IsUnsent(r.Err)
+	}
+	a := &c.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if sent {
+		a.Limit(n).Landed(ok, took, c.mono())
+	} else {
+		a.Limit(n).Return()
+	}
+	a.admit()
+	if ok || a.tries == 0 {
+		return
+	}
+	for _, t := range a.Waiting(func(t *engine.Applicant[Node, *applicant]) bool { return t.Caller.try }) {
+		if err := c.withoutQuorum(t.Caller); err != nil {
+			a.leave(t)
+			t.Caller.outcome <- err
+		}
+	}
+}
+
+// withoutQuorum returns the error of a TryLock that waits for nodes without an answer; nil if a
+// quorum of them may answer.
+func (c *Client) withoutQuorum(t *applicant) error {
+	if !t.try {
+		return nil
+	}
+	some := make([]bool, 0, len(t.lock.nodes))
+	var failed []*quorumlock.NodeError
+	for _, n := range t.lock.nodes {
+		err := c.health.failure(n)
+		if some = append(some, err == nil); err != nil {
+			failed = append(failed, nodeError(n, err))
+		}
+	}
+	if len(failed) == 0 || t.lock.IsQuorum(some) {
+		return nil
+	}
+	return &quorumlock.QuorumError{Needed: t.lock.tree.Need(), Nodes: failed}
+}

@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"container/list"
+	"time"
+)
+
+// Admission decides when an attempt is sent. An attempt needs a place: room at a quorum of its
+// nodes. Without room, it waits in the process, unsent, in the order of the calls. There it costs
+// the nodes nothing, and giving up leaves nothing. Only the first attempt of a call needs a place:
+// what is begun is finished.
+//
+// N is a node, and C the caller of an attempt. The zero value admits as many attempts as the first
+// limits of its nodes allow.
+type Admission[N comparable, C any] struct {
+	limits map[N]*Limit
+	queue  list.List // of *Applicant
+}
+
+// Applicant is an attempt that waits for its place.
+type Applicant[N comparable, C any] struct {
+	Caller C
+	lock   Quorum[N]
+	at     *list.Element
+}
+
+// Quorum is a lock whose attempts need a place.
+type Quorum[N comparable] interface {
+	Nodes() []N                // each once
+	IsQuorum(some []bool) bool // whether those of Nodes with true are a quorum
+}
+
+// Enter gives an attempt its place, and reports whether it did: not without room, or before
+// earlier attempts. If it did not, call Wait.
+func (a *Admission[N, C]) Enter(lock Quorum[N]) bool { return a.queue.Len() == 0 && a.take(lock) }
+
+// Wait adds an attempt to the queue. Admit removes it, or Leave.
+func (a *Admission[N, C]) Wait(lock Quorum[N], caller C) *Applicant[N, C] {
+	t := &Applicant[N, C]{Caller: caller, lock: lock}
+	t.at = a.queue.PushBack(t)
+	return t
+}
+
+// Admit gives the first attempt in the queue its place, and returns it; nil if there is no room.
+func (a *Admission[N, C]) Admit() *Applicant[N, C] {
+	first := a.queue.Front()
+	if first == nil {
+		return nil
+	}
+	t := first.Value.(*Applicant[N, C])
+	if !a.take(t.lock) {
+		return nil
+	}
+	a.Leave(t)
+	return t
+}
+
+// Leave takes an attempt that waits out of the queue.
+func (a *Admission[N, C]) Leave(t *Applicant[N, C]) { a.queue.Remove(t.at) }
+
+// Waiting returns the attempts in the queue for which is returns true.
+func (a *Admission[N, C]) Waiting(is func(*Applicant[N, C]) bool) (some []*Applicant[N, C]) {
+	for e := a.queue.Front(); e != nil; e = e.Next() {
+		if t := e.Value.(*Applicant[N, C]); is(t) {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+// Length returns the number of attempts in the queue.
+func (a *Admission[N, C]) Length() int { return a.queue.Len() }
+
+// take takes a place at each node of the lock, if a quorum of them has room.
+func (a *Admission[N, C]) take(lock Quorum[N]) bool {
+	nodes := lock.Nodes()
+	for _, n := range nodes {
+		if a.Limit(n).hasRoom() {
+			continue
+		}
+		some := make([]bool, len(nodes))
+		for i, n := range nodes {
+			some[i] = a.Limit(n).hasRoom()
+		}
+		if !lock.IsQuorum(some) {
+			return false
+		}
+		break
+	}
+	for _, n := range nodes {
+		l := a.Limit(n)
+		l.flight++
+		l.peak = max(l.peak, l.flight)
+	}
+	return true
+}
+
+// Limit returns the limit of a node.
+func (a *Admission[N, C]) Limit(n N) *Limit {
+	l := a.limits[n]
+	if l == nil {
+		if a.limits == nil {
+			a.limits = make(map[N]*Limit)
+		}
+		l = &Limit{most: firstLimit}
+		a.limits[n] = l
+	}
+	return l
+}
+
+// The bounds of a limit, and its first value.
+const (
+	leastLimit = 32
+	firstLimit = 64
+	mostLimit  = 4096
+)
+
+// queueing is how long an attempt may take beyond a round trip. Within that time, many attempts
+// share a pipeline, so a node reaches its full rate. More would only wait at the node.
+const queueing = 25 * time.Millisecond
+
+// tripsFor is the least time for which the shortest round trip counts. If the process or the
+// network has become slow, that is no queue at the node.
+const tripsFor = 10 * time.Second
+
+// Limit is the number of attempts that may be in flight at a node: sent, unanswered. It follows
+// Little's law: so many attempts are answered in the time that they may take. Like BBR (Cardwell et
+// al., ACM Queue 2016), it derives the limit from the rate of the answers and the shortest round
+// trip, and not from losses.
+//
+// A limit at most doubles in a round trip, and lets a few attempts through whatever it has learned.
+// So it recovers a few round trips after the node.
+type Limit struct {
+	most   float64
+	flight int
+	held   bool // see Hold
+
+	best, before time.Duration // the shortest round trip since bestSince, and in the time before; 0 if unknown
+	bestSince    time.Duration
+
+	// The period since the last change.
+	since    time.Duration
+	peak     int // most attempts in flight
+	answered int
+	took     time.Duration // of the answered ones, in all
+}
+
+// hasRoom reports whether another attempt may be sent.
+func (l *Limit) hasRoom() bool { return l.flight < leastLimit || !l.held && l.flight < int(l.most) }
+
+// Flight returns the number of attempts in flight, and their limit.
+func (l *Limit) Flight() (flight, most int) { return l.flight, int(l.most) }
+
+// Hold leaves room for few attempts while the renewals of the node are behind.
+func (l *Limit) Hold(behind bool) { l.held = behind }
+
+// Return gives a place back that was not used. Call Admit next.
+func (l *Limit) Return() { l.flight-- }
+
+// Landed records the answer to an attempt, or its failure. Call Admit next.
+func (l *Limit) Landed(ok bool, took, now time.Duration) {
+	l.flight--
+	trip := took
+	if ok {
+		l.answered++
+		l.took += took
+		trip = l.took / time.Duration(l.answered)
+		l.notice(took, now)
+	}
+	if now-l.since < trip { // the answers are those of the last limit
+		return
+	}
+	want := l.most / 2
+	if l.answered > 0 {
+		want = float64(l.peak) * float64(l.shortest()+queueing) / float64(max(trip, 1))
+	}
+	// A node that was not used to its limit may be able to do more, or not.
+	if used := l.peak >= int(l.most); used || want < l.most {
+		l.most = min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)
+	}
+	l.since, l.peak, l.answered, l.took = now, l.flight, 0, 0
+}
+
+// notice records a round trip.
+func (l *Limit) notice(took, now time.Duration) {
+	if l.best == 0 || now-l.bestSince > tripsFor {
+		l.before, l.best, l.bestSince = l.best, took, now
+	}
+	l.best = min(l.best, took)
+}
+
+// shortest returns the shortest round trip lately.
+func (l *Limit) shortest() time.Duration {
+	if l.before > 0 {
+		return min(l.best, l.before)
+	}
+	return l.best
+}
