@@ -38,12 +38,19 @@ const (
 	readyFor   = 2 * time.Second
 	readyShare = 4
 
-	// afterFailure is the average pause after an attempt without a quorum or with a late grant.
+	// afterFailure is the average pause after an attempt without a quorum or with a late grant. It
+	// doubles with each further such attempt, up to the failureShare-th part of the TTL and at most
+	// maxFailure. So callers whom slow nodes grant too late leave time to each other.
 	afterFailure = 100 * time.Millisecond
+	failureShare = 10
+	maxFailure   = 800 * time.Millisecond
 
 	// eagerWakeUps is how many consecutive attempts of a waiter may follow handoffs and calls without
 	// a quorum after voteGrace. Then the wait doubles with each, up to maxDoublings times. While a
 	// node that they need is silent, readers hand each other their shares at the others.
+	// After as many attempts in a row that begin within grace of the one before, a waiter waits for
+	// grace, and for twice as long each further time, up to maxGrace. While the keys of a dead
+	// holder keep a slot, a node may hand the slot that a waiter yields back to that waiter.
 	eagerWakeUps = 16
 	maxDoublings = 5
 
@@ -64,6 +71,9 @@ func (m *Machine) abandonAttempt(now Time, why Reason) {
 		why = Held // lastTry cut the attempt short, and the one before was held
 	}
 	m.reason = why
+	if m.failures++; why != NoQuorum && why != TooLate {
+		m.failures = 0
+	}
 	m.undecide()
 	m.phase, m.unconfirmedYields = Yielding, 0
 	m.giveUpAt = 0
@@ -164,14 +174,20 @@ func (m *Machine) lookAround(now Time) {
 	}
 	t := m.tallies()
 	called, handed, ready := t.some(hasCalled), t.some(hasHanded), t.holds(isWanted)
-	if ready && (called || handed || m.isElsewhere() && m.attempt < eagerMoves) {
-		m.ask(now)
-		return
-	}
-	if m.handoffDeadline != 0 {
+	comes := ready && (called || handed || m.isElsewhere() && m.attempt < eagerMoves)
+	if m.handoffDeadline != 0 && (!comes || m.rushed > eagerWakeUps) {
 		return
 	}
 	switch {
+	case comes:
+		if m.rushed++; now.Mono-m.waitingSince >= grace {
+			m.rushed = 1
+		}
+		if m.rushed <= eagerWakeUps {
+			m.ask(now)
+			return
+		}
+		m.handoffDeadline = now.Mono + min(grace<<min(m.rushed-eagerWakeUps-1, maxDoublings), maxGrace)
 	// Handoffs without a quorum must be given up soon: another waiter may have the rest.
 	case handed || called && t.holds(isPromised):
 		if m.handoffWait == 0 { // many calls may restart the wait
@@ -278,7 +294,8 @@ func (m *Machine) refreshAfter() time.Duration {
 // have expired. It is shorter while there is no quorum to ask.
 func (m *Machine) pause(now Time) time.Duration {
 	if m.reason == NoQuorum || m.reason == TooLate {
-		return m.jitter(afterFailure)
+		longest := max(min(m.cfg.TTL/failureShare, maxFailure), afterFailure)
+		return m.jitter(min(afterFailure<<min(max(m.failures-1, 0), 3), longest))
 	}
 	pause := min(m.refreshAfter(), m.refresh)
 	if expiry, furthest := m.expiry(); expiry > 0 {

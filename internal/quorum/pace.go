@@ -28,7 +28,8 @@ type paceKey struct {
 
 type pace struct {
 	core.Pace
-	reason error // a *HeldError or a *QuorumError of the last caller that gave up; nil if unknown
+	reason error         // a *HeldError or a *QuorumError of the last caller that gave up; nil if unknown
+	over   chan struct{} // closed at the end of the pause by a grant or by the end of a hold
 }
 
 func (l *Lock) paceKey() paceKey { return paceKey{l.cells[0], l.name} }
@@ -64,19 +65,33 @@ func (l *Lock) asked(waiting context.Context, lease *quorumlock.Lease, err error
 	now := l.client.mono()
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
-	defer func() { all.count.Store(int32(len(all.of))) }()
 	if lease != nil {
-		delete(all.of, l.paceKey())
+		all.end(l)
 		return
 	}
+	defer func() { all.count.Store(int32(len(all.of))) }()
 	if len(all.of) >= all.sweep {
-		maps.DeleteFunc(all.of, func(_ paceKey, p *pace) bool { return p.IsOver(now) })
+		maps.DeleteFunc(all.of, func(_ paceKey, p *pace) bool { return p.IsOver(now) }) // who waits for over has little time left
 		all.sweep = 64 + 2*len(all.of)
 	}
 	if all.of == nil {
 		all.of = make(map[paceKey]*pace)
 	}
-	all.of[l.paceKey()] = &pace{core.LostAt(now), reasonOf(err)}
+	over := make(chan struct{})
+	if p := all.of[l.paceKey()]; p != nil {
+		over = p.over
+	}
+	all.of[l.paceKey()] = &pace{core.LostAt(now), reasonOf(err), over}
+}
+
+// end ends the pause of a lock: this process was granted it, or its hold has ended. The caller
+// holds Client.mu.
+func (all *paces) end(l *Lock) {
+	if p := all.of[l.paceKey()]; p != nil {
+		close(p.over)
+		delete(all.of, l.paceKey())
+		all.count.Store(int32(len(all.of)))
+	}
 }
 
 // reasonOf returns the *QuorumError or the *HeldError in an error; nil if it has neither.
@@ -105,6 +120,8 @@ func (l *Lock) sitOut(waiting context.Context) error {
 	}
 	select {
 	case <-over:
+		return nil
+	case <-p.over:
 		return nil
 	case <-waiting.Done():
 		return errs.Join(waiting.Err(), p.reasonAfter(l.client.mono()-now))

@@ -152,6 +152,7 @@ func (c *Client) forget(w *call) {
 		}
 		c.holders.remove(w.links)
 		w.links = nil
+		c.paces.end(w.lock)
 	}
 	c.checkIdle()
 }

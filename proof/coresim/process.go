@@ -185,6 +185,9 @@ func (p *process) forget(c *call) {
 		if other == c {
 			p.former.Add(uint64(c.number))
 			p.live = append(p.live[:i], p.live[i+1:]...)
+			if c.holds {
+				p.paces[c.worker.step.kind()] = core.Pace{}
+			}
 			return
 		}
 	}
