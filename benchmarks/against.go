@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // buildAgainst builds this benchmark with the library of another checkout, and returns the path of
@@ -51,11 +53,28 @@ func buildAgainst(ctx context.Context, dir string) (program string, err error) {
 	return out.Name(), nil
 }
 
+// against is what the other checkout's entry has behind its name.
+const against = " (against)"
+
+// ratios adds this checkout's figures over the other's: the median of the ratios within the rounds,
+// and the middle half of them.
+func (c *contest) ratios(t *table) {
+	for _, e := range c.entries {
+		for _, m := range c.columns {
+			p := promise{entry: strings.TrimSuffix(e.name, against), metric: m, over: e.name}
+			if j := p.judge(c.rounds); p.entry != p.over && j.verdict != notMeasured {
+				t.add(string(c.store), c.scene, fmt.Sprintf("%s: %s", p.entry, m), fmt.Sprintf("%.3g", j.middle), fmt.Sprintf("%.3g to %.3g", j.low, j.high))
+			}
+		}
+	}
+}
+
 // addAgainst adds, for every entry of quorumlock, the same with the other program.
 func (c *contest) addAgainst(program string) {
 	for _, e := range c.entries {
-		if e.job.Design == ours && e.missing == nil {
-			e.name += " (against)"
+		isOurs := e.job.Design == ours || slices.ContainsFunc(kinds, func(d design) bool { return d.name == e.job.Design })
+		if isOurs && e.missing == nil {
+			e.name += against
 			e.program = program
 			c.entries = append(c.entries, e)
 		}

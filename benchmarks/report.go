@@ -48,6 +48,13 @@ func (r *report) part(p part, contests []*contest) {
 	if len(promises.rows) > 0 {
 		promises.print(r.out)
 	}
+	ratios := table{title: p.title + ": this checkout / the other", head: []string{"nodes", "", "what", "ratio", "middle half"}}
+	for _, c := range contests {
+		c.ratios(&ratios)
+	}
+	if len(ratios.rows) > 0 {
+		ratios.print(r.out)
+	}
 	seen := make(map[string]bool)
 	for _, c := range contests {
 		for _, n := range c.notes {
