@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +23,10 @@ type panelOf struct {
 	// If not nil, the entries stand side by side under these names, and each contest is a line.
 	xs    []string
 	xName string
+	// If not nil, these figures of the contest with this scene stand side by side, and each entry is a
+	// line.
+	metrics []metric
+	scene   string
 }
 
 var drawings = []drawing{
@@ -37,6 +42,19 @@ var drawings = []drawing{
 	{"scale.svg", "scale", "What each of n costs, as n doubles", []panelOf{
 		{title: "client, µs of a processor", store: inMemory, metric: clientCPU, xs: scaleParts, xName: "of the number in the table"},
 		{title: "five servers, µs of a processor", store: inMemory, metric: serverCPU, xs: scaleParts, xName: "of the number in the table"}}},
+	{"crowd.svg", "crowd", "Callers at once, each takes and releases a free lock of its own", []panelOf{
+		{title: "pairs that did well, a second", store: inMemory, metric: pairs, lines: crowdLines, things: "callers"},
+		{title: "wait p99, of those who were granted, ms", store: inMemory, metric: p99, lines: crowdLines, things: "callers"}}},
+	{"stall.svg", "stall", "All nodes stand still; pairs/s before and after", []panelOf{stallPanel("3s stall"), stallPanel("8s stall"), stallPanel("20s stall")}},
+}
+
+// crowdLines are in the order of the designs' colours.
+var crowdLines = []string{ours, redsyncName, setnxDelName, rueidisName}
+
+func stallPanel(scene string) panelOf {
+	return panelOf{title: scene + ", pairs/s", store: inMemory, lines: crowdLines,
+		xs: []string{"before", "1", "2", "3", "4", "5", "6", "7", "8"}, xName: "seconds after the stall",
+		metrics: append([]metric{before}, after...), scene: scene}
 }
 
 var scaleParts = []string{"1/8", "1/4", "1/2", "all"}
@@ -66,6 +84,9 @@ func drawCharts(dir, subtitle string, p part, contests []*contest) error {
 // panel has a line for each entry that was measured, and a position for each contest of the store.
 func (of panelOf) panel(contests []*contest) panel {
 	p := panel{title: of.title, xs: of.xs, xName: of.xName}
+	if of.metrics != nil {
+		return of.perMetric(contests, p)
+	}
 	if of.xs != nil {
 		for i, c := range contests {
 			l := line{name: c.scene, colour: i}
@@ -98,6 +119,25 @@ func (of panelOf) panel(contests []*contest) panel {
 		}
 		if measured {
 			p.lines = append(p.lines, l)
+		}
+	}
+	return p
+}
+
+// perMetric adds a line for each entry of one contest to a panel.
+func (of panelOf) perMetric(contests []*contest, p panel) panel {
+	for _, c := range contests {
+		if c.store != of.store || c.scene != of.scene {
+			continue
+		}
+		for i, name := range of.lines {
+			l := line{name: name, colour: i}
+			for _, m := range of.metrics {
+				l.ys = append(l.ys, median(c.rounds.of(name, m)))
+			}
+			if slices.Max(l.ys) > 0 {
+				p.lines = append(p.lines, l)
+			}
 		}
 	}
 	return p

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ func connect(ctx context.Context, clients []client) error {
 	for first := range together {
 		running.Go(func() {
 			for i := first; i < len(clients) && errs[first] == nil; i += together {
-				_, errs[first] = lockUnlock(ctx, clients[i], fmt.Sprintf("connect:%d", i))
+				_, errs[first] = lockUnlock(ctx, clients[i], fmt.Sprintf("connect:%d:%d", os.Getpid(), i))
 			}
 		})
 	}

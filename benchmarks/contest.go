@@ -44,6 +44,14 @@ func (r rounds) of(name string, m metric) []float64 {
 	return xs
 }
 
+// in is an entry's figure of a round; 0 if it has none.
+func (r rounds) in(round int, name string, m metric) float64 {
+	if round >= len(r[name]) {
+		return 0
+	}
+	return r[name][round][m]
+}
+
 // referee runs contests.
 type referee struct {
 	least, most int // rounds

@@ -64,7 +64,7 @@ var designs = []design{
 }
 
 func designNamed(name string) (design, error) {
-	for _, d := range slices.Concat(designs, kinds) {
+	for _, d := range slices.Concat(designs, kinds, yardsticks) {
 		if d.name == name {
 			return d, nil
 		}
@@ -89,6 +89,14 @@ func openQuorumlock(addrs []string, _ int) (client, error) {
 
 func (c *quorumlockClient) lock(ctx context.Context, name string) (func(context.Context) error, error) {
 	lease, err := c.locks.Mutex(name).Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return lease.Unlock, nil
+}
+
+func (c *quorumlockClient) try(ctx context.Context, name string) (func(context.Context) error, error) {
+	lease, err := c.locks.Mutex(name).TryLock(ctx)
 	if err != nil {
 		return nil, err
 	}

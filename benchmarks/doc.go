@@ -1,9 +1,10 @@
 // Command benchmarks measures quorumlock beside other locks, and judges the promises of speed.
 //
 //	go run . -quick                        everything once, for a moment: does it work? (a minute)
-//	go run . -check                        everything, and status 1 if a promise is missed (45+ min)
+//	go run . -check                        everything, and status 1 if a promise is missed (75+ min)
 //	go run . -part throughput -check       one part of it
-//	go run . -against ../../other          with another checkout of quorumlock, in turns
+//	go run . -part crowd -crowd 20000,one  some of its crowds
+//	go run . -against ../../other          with another checkout of quorumlock, in turns, and the ratios
 //	go run . -charts ../docs               draw the charts too
 //	go test -bench . -cpuprofile cpu.out   lock and unlock of a single caller, to profile
 //
@@ -17,6 +18,9 @@
 // A part has contests. The entries of a contest take turns, in another order in each round, each in
 // a worker process of its own that finds empty servers. So a slow machine slows all of them. Tables
 // have the median of the rounds.
+//
+// In a crowd, callers wait for at most half a minute. A caller whose call fails, or does not return
+// in another half, is counted as failed. Each turn has a bound in time, whatever the calls do.
 //
 // # How it judges
 //

@@ -29,15 +29,22 @@ type job struct {
 	// 0: each caller has a name of its own; else each takes one of so many at random.
 	Names   int
 	Clients int           // clients that the callers share; 0: one
-	Hold    time.Duration // of a contender
+	Hold    time.Duration // of a contender; of stall: how long the nodes stand still
+	// Of crowd: the processes that share the callers, each of which then has a client of its own; 0:
+	// this one. Start is the address at which such a process waits for the start of all.
+	Processes int
+	Start     string
+	Try       bool // of crowd: with TryLock
 	// Of mixed: the number of contenders with Redisson's clients; Callers are the others.
 	Java int
 	// Of mixed: how the Java contenders lock; of a mix: how all do; of scale: the growing thing.
 	By string
 	// Held and renewed by the same client; of scale: the growing things in each of Callers rounds.
-	Leases     int
-	Freeze     []int         // processes to freeze after the warm-up, and to thaw at the end
-	Warm, Time time.Duration // before, and while, it is measured
+	Leases int
+	Freeze []int // processes to freeze after the warm-up, and to thaw at the end
+	// Before, and while, it is measured. Of crowd, Time is the longest wait of a caller; of stall, the
+	// time of one rate.
+	Warm, Time time.Duration
 }
 
 type jobKind string
@@ -49,6 +56,8 @@ const (
 	mixJob        jobKind = "mix"
 	mixedJob      jobKind = "mixed"
 	scaleJob      jobKind = "scale"
+	crowdJob      jobKind = "crowd"
+	stallJob      jobKind = "stall"
 	testsJob      jobKind = "tests"
 )
 
@@ -83,6 +92,15 @@ const (
 	goShare         metric = "Go %"          // of the grants
 	javaWorst       metric = "Java worst ms" // the longest wait
 	goWorst         metric = "Go worst ms"
+
+	granted       metric = "granted"
+	everyone      metric = "seconds for all" // like seconds, but only if no pair failed
+	before        metric = "pairs/s before"
+	back          metric = "back to %" // the median rate from the 3rd second on, of the rate before
+	heapBefore    metric = "MB before"
+	heapMeanwhile metric = "MB in the stall"
+	heapAfter     metric = "MB after"
+	heapKept      metric = "MB after, % of before"
 )
 
 // figures are the results of one job.
@@ -93,10 +111,17 @@ type answer struct {
 	Figures figures
 	Failure string // the first pair that failed, if any did
 	Err     string
+	Crowded *crowded `json:",omitempty"` // of crowd, for the process that sums up
 }
+
+// longest is the time after which a job has failed: a lock that hangs does not hang the run. Most
+// jobs have a shorter bound of their own.
+const longest = 10 * time.Minute
 
 // work does a job in a process of its own, of the given program.
 func work(ctx context.Context, program string, j job) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	asked, err := json.Marshal(j)
 	if err != nil {
 		return answer{}, err
@@ -154,6 +179,10 @@ func (j job) do(ctx context.Context) (answer, error) {
 		return j.mixed(ctx)
 	case scaleJob:
 		return j.scale(ctx)
+	case crowdJob:
+		return j.crowd(ctx, d)
+	case stallJob:
+		return j.stall(ctx, d)
 	}
 	return answer{}, fmt.Errorf("there is no job %q", j.Kind)
 }

@@ -52,11 +52,13 @@ func main() {
 func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	cfg := config{plan: plan{leases: 10_000, leaseTime: 3500 * time.Millisecond}}
+	cfg := config{plan: plan{leases: 10_000, leaseTime: 3500 * time.Millisecond, patience: 30 * time.Second, stalled: 8000, second: time.Second}}
 	parts := f.String("part", partNames(), "what to measure")
 	stores := f.String("store", "memory,durable", "where the nodes keep their data: memory, or durable (every write synced), or both")
 	callers := f.String("callers", "1,16,256", "how many lock and unlock names of their own")
 	contenders := f.String("contenders", "64,256", "how many contend for one lock, each with connections of its own")
+	crowds := f.String("crowd", "1000,3000,5000,8000,20000,50000,try,readers,one,clients,steady", "of the part crowd: how many callers come at once, each for a lock of its own; 20000 who try, who read one name, who want one lock, or who come again and again; 2000 clients of one caller each")
+	stalls := f.String("stall", "3s,8s,20s", "of the part stall: how long all nodes stand still")
 	f.DurationVar(&cfg.time, "time", time.Second, "how long one turn of a load is measured; contention takes three times as long")
 	f.IntVar(&cfg.least, "rounds", 5, "how many turns each design has; the tables have the medians")
 	f.IntVar(&cfg.most, "most", 0, "how many turns if a bound lies within the spread (default: three times -rounds)")
@@ -68,11 +70,13 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	if err := f.Parse(args); err != nil {
 		return cfg, err
 	}
-	var errs [4]error
+	var errs [6]error
 	cfg.parts, errs[0] = list("part", *parts, partNamed)
 	cfg.stores, errs[1] = list("store", *stores, storeNamed)
-	cfg.callers, errs[2] = list("callers", *callers, crowd)
-	cfg.contenders, errs[3] = list("contenders", *contenders, crowd)
+	cfg.callers, errs[2] = list("callers", *callers, callersOf)
+	cfg.contenders, errs[3] = list("contenders", *contenders, callersOf)
+	cfg.crowds, errs[4] = list("crowd", *crowds, crowdNamed)
+	cfg.stalls, errs[5] = list("stall", *stalls, stallOf)
 	if err := errors.Join(errs[:]...); err != nil {
 		return cfg, err
 	}
@@ -98,7 +102,11 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 // beQuick leaves every part, but little of each.
 func (c *config) beQuick() {
 	c.least, c.most = 1, 1
-	c.plan = plan{callers: []int{1, 16}, contenders: []int{16}, time: 100 * time.Millisecond, leases: 200, leaseTime: 200 * time.Millisecond}
+	for i, one := range c.crowds {
+		c.crowds[i].callers = crowdProcesses * max(one.callers/100/crowdProcesses, 1)
+	}
+	c.plan = plan{callers: []int{1, 16}, contenders: []int{16}, time: 100 * time.Millisecond, leases: 200, leaseTime: 200 * time.Millisecond,
+		crowds: c.crowds, patience: 3 * time.Second, stalls: []time.Duration{100 * time.Millisecond}, stalled: 50, second: 50 * time.Millisecond}
 	c.parts = slices.DeleteFunc(slices.Clone(c.parts), func(p part) bool { return p.name == "tests" })
 }
 
@@ -129,13 +137,22 @@ func storeNamed(name string) (store, error) {
 	return "", fmt.Errorf("%q is neither memory nor durable", name)
 }
 
-// crowd reads a number of callers. More than so many would measure the machine's sockets.
-func crowd(s string) (int, error) {
+// callersOf reads a number of callers. More than so many would measure the machine's sockets.
+func callersOf(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err == nil && (n < 1 || n > 500) {
 		err = fmt.Errorf("%d is not from 1 to 500", n)
 	}
 	return n, err
+}
+
+// stallOf reads how long the nodes stand still.
+func stallOf(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err == nil && (d <= 0 || d > time.Minute) {
+		err = fmt.Errorf("%v is not more than 0 and at most 1m", d)
+	}
+	return d, err
 }
 
 func list[T any](name, s string, parse func(string) (T, error)) ([]T, error) {

@@ -20,6 +20,11 @@ type plan struct {
 	time                time.Duration // of one turn of a load
 	leases              int
 	leaseTime           time.Duration // of a turn beside leases: longer than a renewal interval
+	crowds              []crowd
+	patience            time.Duration // of a caller in a crowd
+	stalls              []time.Duration
+	stalled             int           // callers in a stall
+	second              time.Duration // the time of one rate in a stall
 }
 
 var allParts = []part{
@@ -33,6 +38,8 @@ var allParts = []part{
 	{"readers", readers, "Readers of one name"},
 	{"mixed", mixed, "Java (Redisson) and Go, which want one lock, each with a client of its own"},
 	{"scale", scaled, "What each of n costs, as n doubles"},
+	{"crowd", crowds, "Callers at once: each takes and releases a lock once, on three nodes"},
+	{"stall", stalls, "All of three nodes stand still, and go on"},
 	{"tests", unitTests, "The unit tests of the library"},
 }
 

@@ -8,10 +8,13 @@ import (
 
 // promise is a bound for a figure, or for its ratio to another entry's figure.
 type promise struct {
-	entry   string
-	metric  metric
-	over    string // the other entry; "": none
-	atLeast bool   // the bound is the least; else it is the most
+	entry  string
+	metric metric
+	over   string // the other entry; "": none
+	// If the other entry lacks the figure in a round: so many times the figure of a third.
+	instead string
+	factor  float64
+	atLeast bool // the bound is the least; else it is the most
 	bound   float64
 }
 
@@ -28,6 +31,12 @@ func atMost(bound float64, e string, m metric) promise {
 // times makes it a promise on the ratio to another entry's figure.
 func (p promise) times(other string) promise {
 	p.over = other
+	return p
+}
+
+// orTimes makes it a promise on a third entry's figure where the other entry has none.
+func (p promise) orTimes(factor float64, third string) promise {
+	p.factor, p.instead = factor, third
 	return p
 }
 
@@ -81,11 +90,11 @@ func (p promise) values(r rounds) []float64 {
 			continue
 		}
 		if p.over != "" {
-			if i >= len(r[p.over]) {
-				continue
+			y := r.in(i, p.over, p.metric)
+			if y == 0 && p.instead != "" {
+				y = p.factor * r.in(i, p.instead, p.metric)
 			}
-			y, ok := r[p.over][i][p.metric]
-			if !ok || y == 0 {
+			if y == 0 {
 				continue
 			}
 			x /= y

@@ -28,20 +28,33 @@ func openRedsync(addrs []string, _ int) (client, error) {
 
 // lock calls redsync again when its tries are used up: its contenders do not give up either.
 func (c *redsyncClient) lock(ctx context.Context, name string) (func(context.Context) error, error) {
-	m := c.sync.NewMutex(name)
 	for {
-		err := m.LockContext(ctx)
+		unlock, err := c.once(ctx, name)
 		if err == nil {
-			break
+			return unlock, nil
 		}
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}
 	}
+}
+
+// once gives up when redsync does.
+func (c *redsyncClient) once(ctx context.Context, name string) (func(context.Context) error, error) {
+	m := c.sync.NewMutex(name)
+	return unlockOf(m), m.LockContext(ctx)
+}
+
+func (c *redsyncClient) try(ctx context.Context, name string) (func(context.Context) error, error) {
+	m := c.sync.NewMutex(name)
+	return unlockOf(m), m.TryLockContext(ctx)
+}
+
+func unlockOf(m *redsync.Mutex) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := m.UnlockContext(ctx)
 		return err
-	}, nil
+	}
 }
 
 func (c *redsyncClient) close() error { return closeClients(c.clients) }

@@ -24,13 +24,19 @@ func openRueidislock(addrs []string, _ int) (client, error) {
 
 func (c *rueidislockClient) lock(ctx context.Context, name string) (func(context.Context) error, error) {
 	_, cancel, err := c.locker.WithContext(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+	return unlockBy(cancel), err
+}
+
+func (c *rueidislockClient) try(ctx context.Context, name string) (func(context.Context) error, error) {
+	_, cancel, err := c.locker.TryWithContext(ctx, name)
+	return unlockBy(cancel), err
+}
+
+func unlockBy(cancel context.CancelFunc) func(context.Context) error {
 	return func(context.Context) error {
 		cancel() // returns when the keys are deleted
 		return nil
-	}, nil
+	}
 }
 
 func (c *rueidislockClient) close() error {

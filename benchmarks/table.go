@@ -46,7 +46,7 @@ func number(m metric, v float64) string {
 	switch {
 	case m == fairness || m == roundTripsALock:
 		return fmt.Sprintf("%.3f", v)
-	case m == lost || m == failed || m == goroutines || v >= 100:
+	case m == lost || m == failed || m == granted || m == goroutines || v >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
