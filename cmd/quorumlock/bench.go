@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,24 +24,29 @@ import (
 
 type benchCommand struct {
 	connection
-	Duration time.Duration `default:"6s" placeholder:"D" help:"How long to measure, from 1s to 5m."`
-	Callers  int           `default:"1" placeholder:"N" help:"The number of concurrent callers, each with a lock of its own, from 1 to 1000."`
+	Duration time.Duration `default:"6s" placeholder:"D" help:"How long to measure, from 1s to 5m; with --burst, the longest wait of a caller."`
+	Callers  int           `default:"1" placeholder:"N" help:"The number of concurrent callers, each with a lock of its own, from 1 to 1000; with --burst, to 100000."`
+	Burst    bool          `help:"Measure one burst: all callers at once, each takes and releases its lock once."`
 	JSON     bool          `name:"json" help:"Print JSON."`
 }
 
 func (benchCommand) manual() manual {
 	return manual{
-		synopsis: "[--duration D] [--callers N] [--json] [flags]",
+		synopsis: "[--duration D] [--callers N] [--burst] [--json] [flags]",
 		description: `Measures three operations on your nodes, from this machine: a lock and unlock
 over all nodes; a handoff, from the start of an Unlock in one process to the Lock of a waiter in
 another; and a lock and unlock at each single node, which shows the slow ones. Each takes a third of
 the time.
 
+With --burst, it measures instead how your nodes serve many callers who come at once: how many were
+granted, how many failed and why, the time for all, and the wait. The status is 1 if a call failed.
+
 The names begin with the prefix and quorumlock-bench:, and are deleted at the end. The load is that
 of the given number of callers: take care on nodes in production.`,
 		environment: environment,
 		statuses:    statuses,
-		examples:    "quorumlock bench --duration 10s --callers 8",
+		examples: `quorumlock bench --duration 10s --callers 8
+quorumlock bench --burst --callers 5000 --duration 1m`,
 	}
 }
 
@@ -60,8 +66,8 @@ func (c *benchCommand) Run(e *env) (err error) {
 	switch {
 	case c.Duration < time.Second || c.Duration > 5*time.Minute:
 		return usageError(fmt.Sprintf("bench: --duration %v: use 1s to 5m", c.Duration))
-	case c.Callers < 1 || c.Callers > 1000:
-		return usageError(fmt.Sprintf("bench: --callers %d: use 1 to 1000", c.Callers))
+	case c.Callers < 1 || c.Callers > 1000 && !c.Burst || c.Callers > maxBurst:
+		return usageError(fmt.Sprintf("bench: --callers %d: use 1 to 1000, or with --burst 1 to %d", c.Callers, maxBurst))
 	}
 	first, err := c.dial("bench")
 	if err != nil {
@@ -86,6 +92,9 @@ func (c *benchCommand) Run(e *env) (err error) {
 		if n.Err == nil {
 			b.quick = first.nodes[i]
 		}
+	}
+	if c.Burst {
+		return c.burst(e, b)
 	}
 	all, err := b.measure(e.ctx, c.Duration/3, c.Callers, second)
 	if e.ctx.Err() != nil {
@@ -291,14 +300,20 @@ func (b *bench) wipe(c *benchCommand) error {
 }
 
 func (b *bench) wipeNode(n *node.Node) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
-	defer cancel()
-	_, err := n.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
-		for name := range b.names {
-			key := b.first.prefix + name
-			p.Del(ctx, key, wire.TokenKey(key), wire.QueueKey(key), wire.EntriesKey(key))
+	const together = 1000
+	for names := range slices.Chunk(slices.Collect(maps.Keys(b.names)), together) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
+		_, err := n.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, name := range names {
+				key := b.first.prefix + name
+				p.Del(ctx, key, wire.TokenKey(key), wire.QueueKey(key), wire.EntriesKey(key))
+			}
+			return nil
+		})
+		cancel()
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	return err
+	}
+	return nil
 }
