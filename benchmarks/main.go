@@ -202,7 +202,13 @@ func run(ctx context.Context, cfg config, out, log io.Writer) (err error) {
 		progress: func(format string, args ...any) {
 			fmt.Fprintf(log, "%s  "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 		},
-		clear: func(ctx context.Context, c *contest) error { return fleets[c.store].redis.clear(ctx) },
+		clear: func(ctx context.Context, c *contest) error {
+			redis := fleets[c.store].redis
+			if err := redis.settle(ctx); err != nil {
+				return err
+			}
+			return redis.clear(ctx)
+		},
 		work: func(ctx context.Context, p string, j job) (answer, error) {
 			if p == "" {
 				p = program

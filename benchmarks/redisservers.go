@@ -89,6 +89,24 @@ func (s *redisServers) clear(ctx context.Context) error {
 	return nil
 }
 
+// settle returns when the servers have closed all connections of workers that have ended. So they
+// have run what these had sent: a lock that fails may leave seconds of work.
+func (s *redisServers) settle(ctx context.Context) error {
+	for i, a := range s.admins {
+		err := await(ctx, s.addrs[i]+" without other clients", func(ctx context.Context) error {
+			info, err := a.InfoMap(ctx, "clients").Result()
+			if n := info["Clients"]["connected_clients"]; err == nil && n != "1" {
+				err = fmt.Errorf("it has %s clients", n)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // version is that of Redis.
 func (s *redisServers) version(ctx context.Context) (string, error) {
 	info, err := s.admins[0].InfoMap(ctx, "server").Result()
