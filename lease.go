@@ -174,9 +174,9 @@ func (l *Lease) Extend(ctx context.Context) error {
 }
 
 // Unlock leaves the lock; the last lease of a hold to leave releases it. Unlock cancels the lease's
-// context, then waits until a quorum of the nodes has released, for the node timeout at most. A
-// node that was never sent a request counts as released if it answered the last call. A ctx that is
-// done does not stop Unlock, so it is safe to defer.
+// context, then waits until a quorum of the nodes has released. A node that is silent for the node
+// timeout has failed; one that was never sent a request counts as released if it answered the last
+// call. A ctx that is done does not stop Unlock, so it is safe to defer.
 //
 // Unlock returns [ErrLost] if the lease was lost before, and [ErrNotHeld] if it was unlocked
 // before. It returns a *[QuorumError] if fewer nodes than the quorum confirmed: the others expire
@@ -188,7 +188,7 @@ func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0)
 // d. The lock is not renewed, and expires by itself. If d is 0 or less, UnlockAfter is Unlock.
 //
 // UnlockAfter returns when a quorum of the nodes has confirmed. If too few confirm, it returns a
-// *[QuorumError] when all nodes have answered, or after the node timeout. The nodes that have
+// *[QuorumError] when all nodes have answered or failed, as for Unlock. The nodes that have
 // confirmed keep the lock for d. At the others the lock ends with its TTL, unless only the answer
 // was lost: the request is not repeated. A frozen node may execute the request after it thaws; then
 // it keeps the lock for d from that time on.
@@ -222,8 +222,8 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // and the lease goes on. A deferred [Lease.Unlock] does nothing after a Detach but return
 // [ErrNotHeld].
 //
-// Detach needs a quorum of the nodes. It waits for all nodes, for the node timeout at most, even if
-// ctx is done. With a d below four node timeouts, it waits for a quorum only. After an error other
+// Detach needs a quorum of the nodes. It waits until all nodes have answered or failed, as for
+// Unlock, even if ctx is done. With a d below four node timeouts, it waits for a quorum only. After an error other
 // than ErrMisuse the lease is over, and cannot be attached. The lock is released, as by
 // [Lease.Unlock], or ends with d if this process ends first. Detach returns [ErrLost] if the lease
 // was lost before or during the call, and [ErrNotHeld] if it was unlocked or detached before. It

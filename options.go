@@ -49,8 +49,9 @@ func WithoutRenewal() Option { return func(s *resolved) { s.Renew = false } }
 // Default: Lock waits until its ctx is done.
 func WithWait(limit time.Duration) Option { return func(s *resolved) { s.Wait = max(limit, 0) } }
 
-// WithNodeTimeout sets how long one node may take to answer before it counts as unreachable for the
-// current call. Calls wait for a slow node only while the other nodes are no quorum. The timeout
+// WithNodeTimeout sets how long one node may be silent before it counts as unreachable for the calls
+// that it has yet to answer. The time begins when a call is sent, and begins again with each answer
+// of the node: a busy node answers in turn. Delays of the process itself do not count. Calls wait for a slow node only while the other nodes are no quorum. The timeout
 // must be positive, and at most the TTL: a later answer grants nothing. Renewals sent together use
 // the longest of their node timeouts. Default: a twentieth of the TTL, but at least 50 ms and at
 // most 1 s.

@@ -37,7 +37,7 @@ type Config struct {
 	Tree        Tree
 	TTL         time.Duration
 	HandTTL     time.Duration // of a handoff; 0 if handoffs are off
-	NodeTimeout time.Duration // every call but a renewal has an outcome within this time
+	NodeTimeout time.Duration // a call has an outcome once its node has been silent for this time
 	MaxHold     time.Duration // renewals stop this long after the grant; 0: no limit
 	Drift       quorumlock.Drift
 	Renew       bool
@@ -276,7 +276,9 @@ func (m *Machine) Wake() time.Duration {
 	case Asking:
 		return earlier(m.giveUpAt, m.lastTry())
 	case Agreeing:
-		return m.giveUpAt
+		return earlier(m.giveUpAt, m.lastAgreement())
+	case Yielding:
+		return m.lastAgreement()
 	case Waiting:
 		return earlier(m.nextAttemptAt, m.handoffDeadline)
 	case Holding:
@@ -301,9 +303,13 @@ func (m *Machine) tick(now Time) {
 			m.abandonAttempt(now, m.refusal())
 		}
 	case Agreeing:
-		if m.giveUpAt != 0 && now.Mono >= m.giveUpAt {
+		if at := m.Wake(); at != 0 && now.Mono >= at {
 			m.expiredWaits++
 			m.disagree(now)
+		}
+	case Yielding:
+		if at := m.Wake(); at != 0 && now.Mono >= at {
+			m.fail(m.reason)
 		}
 	case Waiting:
 		if at := m.Wake(); now.Mono >= at {

@@ -37,15 +37,18 @@ func (m *Machine) triesAgain(now Time) bool {
 	return spent <= m.cfg.NodeTimeout || m.attempt < maxTries && spent < 2*m.cfg.NodeTimeout
 }
 
-// lastTry returns the time at which an attempt of a TryLock ends without the missing answers. The
-// agreement on its token may take one more NodeTimeout, so the call ends within three. The time is
-// 0 for a Lock, and for the first attempt, which ends within one NodeTimeout anyway: most calls
-// need no timer.
-func (m *Machine) lastTry() time.Duration {
-	if !m.cfg.Tries || m.attempt == 1 {
+// lastTry returns the time at which an attempt of a TryLock ends without the missing answers: nodes
+// that answer other calls may answer late. lastAgreement is the same for the agreement on its
+// token, and for the answers to its yields. So a TryLock ends within three NodeTimeouts. Both are 0
+// for a Lock.
+func (m *Machine) lastTry() time.Duration       { return m.sinceBegan(2) }
+func (m *Machine) lastAgreement() time.Duration { return m.sinceBegan(3) }
+
+func (m *Machine) sinceBegan(timeouts time.Duration) time.Duration {
+	if !m.cfg.Tries {
 		return 0
 	}
-	return m.began.Mono + 2*m.cfg.NodeTimeout
+	return m.began.Mono + timeouts*m.cfg.NodeTimeout
 }
 
 // undecide decides whether another attempt may help a TryLock, before the answers are forgotten.

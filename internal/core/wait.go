@@ -43,7 +43,7 @@ const (
 	// maxFailure. So callers whom slow nodes grant too late leave time to each other.
 	afterFailure = 100 * time.Millisecond
 	failureShare = 10
-	maxFailure   = 800 * time.Millisecond
+	maxFailure   = 400 * time.Millisecond
 
 	// eagerWakeUps is how many consecutive attempts of a waiter may follow handoffs and calls without
 	// a quorum after voteGrace. Then the wait doubles with each, up to maxDoublings times. While a
@@ -295,7 +295,7 @@ func (m *Machine) refreshAfter() time.Duration {
 func (m *Machine) pause(now Time) time.Duration {
 	if m.reason == NoQuorum || m.reason == TooLate {
 		longest := max(min(m.cfg.TTL/failureShare, maxFailure), afterFailure)
-		return m.jitter(min(afterFailure<<min(max(m.failures-1, 0), 3), longest))
+		return m.jitter(min(afterFailure<<min(max(m.failures-1, 0), 2), longest))
 	}
 	pause := min(m.refreshAfter(), m.refresh)
 	if expiry, furthest := m.expiry(); expiry > 0 {

@@ -69,10 +69,12 @@ func (l *Lock) takePlace(ctx context.Context, try bool, w *watch, entered <-chan
 	if try {
 		a.tries++
 	}
-	over := c.withoutQuorum(caller)
 	a.mu.Unlock()
 	w.note(quorumlock.StepQueued, nil)
-	for err = over; err == nil && !again; {
+	if try {
+		err = caller.withoutQuorum(c.health.failures())
+	}
+	for err == nil && !again {
 		select {
 		case err = <-caller.outcome:
 			return false, err // the caller has left the queue
@@ -134,6 +136,10 @@ func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration) {
 	for _, r := range replies {
 		ok, sent = ok && (r.Err == nil || !isDown(r.Err)), sent && !wire.IsUnsent(r.Err)
 	}
+	var failed map[Node]error
+	if !ok {
+		failed = c.health.failures()
+	}
 	a := &c.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,29 +153,29 @@ func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration) {
 		return
 	}
 	for _, t := range a.Waiting(func(t *engine.Applicant[Node, *applicant]) bool { return t.Caller.try }) {
-		if err := c.withoutQuorum(t.Caller); err != nil {
+		if err := t.Caller.withoutQuorum(failed); err != nil {
 			a.leave(t)
 			t.Caller.outcome <- err
 		}
 	}
 }
 
-// withoutQuorum returns the error of a TryLock that waits for nodes without an answer; nil if a
-// quorum of them may answer.
-func (c *Client) withoutQuorum(t *applicant) error {
-	if !t.try {
+// withoutQuorum returns the error of a TryLock that waits for nodes of which too many have failed
+// the last time; nil if a quorum of them may answer.
+func (t *applicant) withoutQuorum(failed map[Node]error) error {
+	if !t.try || len(failed) == 0 {
 		return nil
 	}
+	e := &quorumlock.QuorumError{Needed: t.lock.tree.Need()}
 	some := make([]bool, 0, len(t.lock.nodes))
-	var failed []*quorumlock.NodeError
 	for _, n := range t.lock.nodes {
-		err := c.health.failure(n)
+		err := failed[n]
 		if some = append(some, err == nil); err != nil {
-			failed = append(failed, nodeError(n, err))
+			e.Nodes = append(e.Nodes, nodeError(n, err))
 		}
 	}
-	if len(failed) == 0 || t.lock.IsQuorum(some) {
+	if len(e.Nodes) == 0 || t.lock.IsQuorum(some) {
 		return nil
 	}
-	return &quorumlock.QuorumError{Needed: t.lock.tree.Need(), Nodes: failed}
+	return e
 }

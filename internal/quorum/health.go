@@ -114,14 +114,17 @@ func (h *health) nearest(nodes []Node) (trip, best time.Duration) {
 	return engine.Nearest(all)
 }
 
-// failure returns the error of the last round trip to a node; nil if it succeeded.
-func (h *health) failure(n Node) error {
+// failures returns the errors of the nodes whose last round trip has failed.
+func (h *health) failures() map[Node]error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s := h.nodes[n]; s != nil {
-		return s.err
+	failed := make(map[Node]error)
+	for n, s := range h.nodes {
+		if s.err != nil {
+			failed[n] = s.err
+		}
 	}
-	return nil
+	return failed
 }
 
 // answers reports whether the last round trip to a node succeeded; false if there was none.

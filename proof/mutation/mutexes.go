@@ -20,6 +20,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/quorum/call.go":          reflect.TypeFor[lockorder.Call](),
 	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/pending.go":       reflect.TypeFor[lockorder.Leaf](),
+	"internal/quorum/admission.go":     reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/health.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/latch.go":         reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Leaf](),

@@ -69,7 +69,7 @@ func (k *worker) detach(h *hold, s Step, d time.Duration, from int) {
 	w.watch.releasing(h)
 	began := w.now()
 	text, err := h.lease.Detach(context.Background(), d)
-	k.inTime("Detach", began, w.plan.NodeTimeout)
+	k.inTime("Detach", began, w.plan.silence())
 	w.watch.over(h, false)
 	w.note("%v: w%d has detached: %s", k.proc, k.number+1, sort(err))
 	if err != nil {

@@ -54,6 +54,11 @@ type Plan struct {
 	Faults      []Fault      `shrink:"drop"`
 }
 
+// silence is how long a call may take. A node may be silent for a NodeTimeout before it answers the
+// pipeline under way, once more before the pipeline of the call, and each of them again on a new
+// connection.
+func (p *Plan) silence() time.Duration { return 4 * p.NodeTimeout }
+
 // guard is the option for it.
 func (p *Plan) guard() quorumlock.Option {
 	if !p.Guard {

@@ -149,7 +149,7 @@ func (k *worker) downgrade(ctx context.Context, h *hold, s Step) {
 	k.world.watch.shares(h)
 	began := k.world.now()
 	err := k.proc.client.RWMutex(s.Name, k.options(s)...).Downgrade(ctx, h.lease)
-	k.inTime("Downgrade", began, k.world.plan.NodeTimeout)
+	k.inTime("Downgrade", began, k.world.plan.silence())
 	k.extended(h, err)
 	if live && err != nil && k.world.plan.Class == calm && ctx.Err() == nil {
 		k.world.violate(nothingFails, "w%d cannot downgrade: %v", k.number+1, k.proc.aliased(err))

@@ -197,7 +197,7 @@ func (k *worker) use(ctx context.Context, l quorumlock.Locker, h *hold, s Step) 
 		case extend:
 			began := k.world.now()
 			err := h.lease.Extend(ctx)
-			k.inTime("Extend", began, k.world.plan.NodeTimeout)
+			k.inTime("Extend", began, k.world.plan.silence())
 			k.extended(h, err)
 		case race:
 			k.follow.Go(func() { _ = h.lease.Extend(ctx) }) // it may come before or after Unlock
@@ -228,7 +228,7 @@ func (k *worker) enter(l quorumlock.Locker, h *hold) {
 	began := k.world.now()
 	count := h.lease.HoldCount()
 	inner, err := l.Lock(h.lease.Context())
-	most := k.world.plan.NodeTimeout
+	most := k.world.plan.silence()
 	if k.proc.stepped && !k.proc.boots {
 		// Until the client compares its clocks, an expired lease's context is not cancelled.
 		most += time.Second
@@ -272,7 +272,7 @@ func (k *worker) unlock(ctx context.Context, h *hold) {
 	k.world.watch.releasing(h)
 	began := k.world.now()
 	err := h.lease.Unlock(ctx)
-	k.inTime("Unlock", began, k.world.plan.NodeTimeout)
+	k.inTime("Unlock", began, k.world.plan.silence())
 	k.world.watch.over(h, false)
 	k.world.note("%v: w%d unlocked: %s", k.proc, k.number+1, sort(err))
 	switch {
