@@ -129,7 +129,7 @@ type Machine struct {
 	limited           bool   // the attempt's wait was limited by limitWait
 	shortWaits        int    // attempts that did not wait for slow nodes: see limitWait
 	wokenInVain       int    // the last attempts after handoffs and calls without a quorum
-	failures          int    // the last attempts without a quorum, or granted too late
+	failures          int    // the last attempts without an answer or granted too late: see afterFailure
 	rushed            int    // the last attempts that began within grace of the one before
 	tries             tries  // of a TryLock
 	refusedByOthers   bool   // a cell refused, and not for an ended hold of this client

@@ -39,8 +39,9 @@ const (
 	readyShare = 4
 
 	// afterFailure is the average pause after an attempt without a quorum or with a late grant. It
-	// doubles with each further such attempt, up to the failureShare-th part of the TTL and at most
-	// maxFailure. So callers whom slow nodes grant too late leave time to each other.
+	// doubles with each further attempt whose calls the nodes may still run, up to the
+	// failureShare-th part of the TTL and at most maxFailure. So callers whom slow nodes grant too
+	// late leave time to each other.
 	afterFailure = 100 * time.Millisecond
 	failureShare = 10
 	maxFailure   = 400 * time.Millisecond
@@ -71,7 +72,10 @@ func (m *Machine) abandonAttempt(now Time, why Reason) {
 		why = Held // lastTry cut the attempt short, and the one before was held
 	}
 	m.reason = why
-	if m.failures++; why != NoQuorum && why != TooLate {
+	switch {
+	case why == TooLate, why == NoQuorum && slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.State == Unknown }):
+		m.failures++
+	case why != NoQuorum:
 		m.failures = 0
 	}
 	m.undecide()
