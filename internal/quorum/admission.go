@@ -119,6 +119,15 @@ func (a *admission) admit() {
 	}
 }
 
+// holdAttempts makes new attempts wait while the renewals of a node are behind.
+func (c *Client) holdAttempts(n Node, behind bool) {
+	a := &c.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.Limit(n).Hold(behind)
+	a.admit()
+}
+
 // returnPlaces gives back places of an attempt that was not sent.
 func (c *Client) returnPlaces(nodes ...Node) {
 	a := &c.admission

@@ -122,6 +122,7 @@ func (c *Client) hold(now core.Time, w *call) error {
 	}
 	w.holds = true
 	c.held++
+	c.renewing.Add(w.lock.renewing())
 	c.addHold(w, w.lock.spots("", true))
 	if o := w.lock.set.Owner; o != "" {
 		c.addHold(w, w.lock.spots(o, true))
@@ -147,6 +148,7 @@ func (c *Client) forget(w *call) {
 	c.former.Add(w.number)
 	if w.holds {
 		c.held--
+		c.renewing.Add(-w.lock.renewing())
 		if c.held == 0 {
 			c.clock.Stop()
 		}
@@ -155,6 +157,14 @@ func (c *Client) forget(w *call) {
 		c.paces.end(w.lock)
 	}
 	c.checkIdle()
+}
+
+// renewing returns how many renewals a hold takes, per second and node, in millionths.
+func (l *Lock) renewing() int64 {
+	if !l.set.Renew {
+		return 0
+	}
+	return int64(3e6 * float64(l.locks) / l.set.TTL.Seconds())
 }
 
 // spot is the key by which a hold and a call of one owner find each other: the names of a lock, or

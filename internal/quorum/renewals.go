@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// errLate is the error of a renewal that was queued until the next one was due.
-var errLate = fmt.Errorf("not sent: %d other renewals were under way until the next one was due: %w", engine.MaxRenewals, context.DeadlineExceeded)
+// errLate is the error of a renewal that waited for too long.
+var errLate = fmt.Errorf("not sent: other renewals were under way for half of the TTL, %d at a time: %w", engine.MaxRenewals, context.DeadlineExceeded)
 
 // renewals has the renewals of a client's holds. The zero value is ready to use.
 type renewals struct {
@@ -91,8 +91,11 @@ func (c *Client) sendRenewals(n Node) {
 	rs := &c.renewals
 	for {
 		rs.mu.Lock()
-		send, late := rs.Take(n, c.mono())
+		now := c.mono()
+		behind := rs.Behind(n, float64(c.renewing.Load())/1e6, now)
+		send, late := rs.Take(n, now)
 		rs.mu.Unlock()
+		c.holdAttempts(n, behind)
 		if len(send)+len(late) == 0 {
 			return
 		}
@@ -116,7 +119,7 @@ func (c *Client) sendRenewals(n Node) {
 			calls = append(calls, (&encoder{call: w.call}).script(&w.do, nil))
 		}
 		if ended := len(send) - len(alive); ended > 0 {
-			c.renewalsLanded(n, ended)
+			c.renewalsLanded(n, ended, 0)
 		}
 		if len(alive) == 0 {
 			continue
@@ -128,7 +131,7 @@ func (c *Client) sendRenewals(n Node) {
 			for i, w := range alive {
 				w.call.replied(&w.do, replies[i])
 			}
-			if c.renewalsLanded(n, len(alive)) {
+			if c.renewalsLanded(n, len(alive), time.Since(at)) {
 				c.sendRenewals(n)
 			}
 		})
@@ -141,8 +144,8 @@ func (w *renewal) unsent(err error) {
 }
 
 // renewalsLanded records replies of a node, and reports whether to call sendRenewals next.
-func (c *Client) renewalsLanded(n Node, replies int) (again bool) {
+func (c *Client) renewalsLanded(n Node, replies int, took time.Duration) (again bool) {
 	c.renewals.mu.Lock()
 	defer c.renewals.mu.Unlock()
-	return c.renewals.Landed(n, replies)
+	return c.renewals.Landed(n, replies, took)
 }

@@ -146,12 +146,17 @@ type Limit struct {
 }
 
 // hasRoom reports whether another attempt may be sent.
-func (l *Limit) hasRoom() bool { return l.flight < leastLimit || !l.held && l.flight < int(l.most) }
+func (l *Limit) hasRoom() bool {
+	if l.held {
+		return l.flight == 0
+	}
+	return l.flight < int(l.most)
+}
 
 // Flight returns the number of attempts in flight, and their limit.
 func (l *Limit) Flight() (flight, most int) { return l.flight, int(l.most) }
 
-// Hold leaves room for few attempts while the renewals of the node are behind.
+// Hold leaves room for one attempt at a time while the renewals of the node are behind.
 func (l *Limit) Hold(behind bool) { l.held = behind }
 
 // Return gives a place back that was not used. Call Admit next.

@@ -25,13 +25,20 @@ type renewer[N comparable, R any] struct {
 	queue  []renewal[R]
 	wait   time.Duration // how long queue may wait for more renewals
 	flight int           // number of renewals under way
+	each   time.Duration // average time of a renewal in a large request; 0 before the first
 	jammed bool          // a part of queue waits for replies: flight is at its limit
 }
 
 // renewal is one queued call that renews a hold.
 type renewal[R any] struct {
-	call R
-	over time.Duration // when the hold's next renewal is due
+	call  R
+	since time.Duration // when it was queued
+	ttl   time.Duration // of its hold
+}
+
+// waits reports whether the renewal has waited for a part of its TTL.
+func (q *renewal[R]) waits(now time.Duration, part float64) bool {
+	return now-q.since >= time.Duration(part*float64(q.ttl))
 }
 
 // Add adds a renewal of a hold; left is the validity that the hold has left. atOnce: call Take
@@ -51,7 +58,7 @@ func (rs *Renewals[N, R]) Add(n N, call R, ttl, left time.Duration, urgent bool,
 	if len(r.queue) == 0 || wait < r.wait {
 		r.wait = wait
 	}
-	r.queue = append(r.queue, renewal[R]{call, now + ttl/3})
+	r.queue = append(r.queue, renewal[R]{call, now, ttl})
 	return urgent || wait < soonest
 }
 
@@ -102,18 +109,26 @@ func (rs *Renewals[N, R]) Turn() (nodes []N) {
 	return nodes
 }
 
-// Take returns the renewals to send to a node, and those to drop as late: their hold has queued the
-// next one. So renewals do not pile up for a frozen node. Call Landed once those to send are
-// answered.
+// Take returns the renewals to send to a node, and those to drop as late. A renewal is due after a
+// third of the TTL, and late after a half of it: even if the next one waits as long, it comes
+// before the end of the validity. So renewals do not pile up for a frozen node, and a node that is
+// too slow for a renewal in each third of the TTL keeps all leases if it can do one in each half.
+// Call Landed once those to send are answered.
+//
+// A node that cannot do even that must lose leases. In their order, all would become late together.
+// So shortly before that, the last goes first: some leases are lost, and the others are renewed in
+// time (adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 2015).
 func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	r := rs.of[n]
-	for ; len(r.queue) > 0; r.queue = r.queue[1:] {
-		if q := &r.queue[0]; q.over <= now {
-			late = append(late, q.call)
-		} else if r.flight+len(send) < MaxRenewals {
-			send = append(send, q.call)
+	for len(r.queue) > 0 && r.queue[0].waits(now, 0.5) {
+		late = append(late, r.queue[0].call)
+		r.queue = r.queue[1:]
+	}
+	for len(r.queue) > 0 && r.flight+len(send) < MaxRenewals {
+		if last := len(r.queue) - 1; r.queue[0].waits(now, 0.45) {
+			send, r.queue = append(send, r.queue[last].call), r.queue[:last]
 		} else {
-			break
+			send, r.queue = append(send, r.queue[0].call), r.queue[1:]
 		}
 	}
 	r.flight += len(send)
@@ -121,10 +136,29 @@ func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	return send, late
 }
 
-// Landed records replies of a node. It reports whether a part of its queue waited for them. If so,
-// call Take next.
-func (rs *Renewals[N, R]) Landed(n N, replies int) (again bool) {
+// mostRenewing is the largest part of its time that a node may spend on the renewals of one client.
+// The rest is for attempts, releases and other clients.
+const mostRenewing = 0.5
+
+// Behind reports whether attempts have to wait, because a lock that is held comes before a new one:
+// a renewal has waited too long at the node, or the holds of the client take so many renewals a
+// second that they would fill it. A new lock adds to these only after a third of its TTL.
+func (rs *Renewals[N, R]) Behind(n N, perSecond float64, now time.Duration) bool {
+	r := rs.of[n]
+	return r != nil && (len(r.queue) > 0 && r.queue[0].waits(now, 0.125) || perSecond*r.each.Seconds() > mostRenewing)
+}
+
+// Landed records replies of a node that came after took. It reports whether a part of its queue
+// waited for them. If so, call Take next.
+func (rs *Renewals[N, R]) Landed(n N, replies int, took time.Duration) (again bool) {
 	r := rs.of[n]
 	r.flight -= replies
+	if took > 0 && replies >= MaxRenewals/10 {
+		each := took / time.Duration(replies)
+		if r.each == 0 {
+			r.each = each
+		}
+		r.each += (each - r.each) / 8
+	}
 	return r.jammed
 }

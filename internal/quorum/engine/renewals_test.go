@@ -30,3 +30,59 @@ func TestRenewalsWaitForOthersIfTimeIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// A node that can do few renewals keeps all leases if it can do one for each in half of the TTL.
+// If it cannot, it keeps nearly as many as it can renew.
+func TestTooManyRenewalsCostFewLeases(t *testing.T) {
+	t.Parallel()
+	const leases, ttl = 2000, 10 * time.Second
+	for _, tt := range []struct{ perSecond, keeps int }{{650, 2000}, {480, 2000}, {300, 850}, {150, 400}} {
+		var rs Renewals[string, int]
+		var until, next [leases]time.Duration
+		var queued [leases]time.Duration // when the queued renewal began; 0: none
+		for i := range leases {
+			until[i], next[i] = ttl, ttl/6+time.Duration(i)*ttl/6/leases
+		}
+		const step = 10 * time.Millisecond
+		room := 0.
+		for now := step; now < 2*time.Minute; now += step {
+			for i := range leases {
+				if until[i] > now && queued[i] == 0 && next[i] <= now {
+					queued[i] = now
+					rs.Add("n", i, ttl, until[i]-now, false, now)
+				}
+			}
+			for room += float64(tt.perSecond) * step.Seconds(); room >= 1; room-- {
+				if rs.of["n"] == nil {
+					break
+				}
+				rs.of["n"].flight = MaxRenewals - 1
+				send, late := rs.Take("n", now)
+				for _, i := range late {
+					queued[i], next[i] = 0, now+ttl/50
+				}
+				for _, i := range send {
+					if until[i] > now {
+						until[i], next[i] = queued[i]+ttl, queued[i]+ttl/3
+					} else {
+						room++ // of an ended hold: it is not sent
+					}
+					queued[i] = 0
+				}
+				if len(send) == 0 {
+					room = 0
+				}
+			}
+		}
+		kept := 0
+		for i := range leases {
+			if until[i] > 2*time.Minute {
+				kept++
+			}
+		}
+		if kept < tt.keeps {
+			t.Errorf("%d renewals a second: %d of %d leases are kept, want %d", tt.perSecond, kept, leases, tt.keeps)
+		}
+		t.Logf("%d renewals a second: %d of %d leases are kept", tt.perSecond, kept, leases)
+	}
+}

@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// queueing node: it runs attempts one after the other, and answers each after a round trip.
+type queueingNode struct {
+	service, trip time.Duration
+	free          time.Duration // when it has run all attempts
+	stalls, ends  time.Duration
+}
+
+// answers returns when the node answers an attempt that is sent now.
+func (n *queueingNode) answers(now time.Duration) time.Duration {
+	n.free = max(n.free, now) + n.service
+	if n.free > n.stalls && n.free < n.ends {
+		n.free = n.ends + n.service
+	}
+	return n.free + n.trip
+}
+
+// As many callers as there is room for send attempts, for ever. The node reaches its rate, and an
+// attempt does not wait for long at the node. Two seconds after a stall, both hold again.
+func TestALimitFollowsTheRateOfItsNode(t *testing.T) {
+	for name, n := range map[string]queueingNode{
+		"nearby":          {service: 50 * time.Microsecond, trip: 50 * time.Microsecond},
+		"slow":            {service: 2 * time.Millisecond, trip: 50 * time.Microsecond},
+		"very slow":       {service: 50 * time.Millisecond, trip: time.Millisecond},
+		"far":             {service: 100 * time.Microsecond, trip: 100 * time.Millisecond},
+		"after a stall":   {service: 100 * time.Microsecond, trip: time.Millisecond, stalls: time.Second, ends: 9 * time.Second},
+		"far and stalled": {service: 200 * time.Microsecond, trip: 50 * time.Millisecond, stalls: time.Second, ends: 4 * time.Second},
+	} {
+		l := &Limit{most: firstLimit}
+		type flight struct{ sent, answer time.Duration }
+		var all []flight // in the order of their answers
+		from := max(n.ends, 8*time.Second) + 2*time.Second
+		served, longest := 0, time.Duration(0)
+		for now := time.Duration(0); now < from+2*time.Second; {
+			for l.hasRoom() {
+				l.flight++
+				l.peak = max(l.peak, l.flight)
+				all = append(all, flight{now, n.answers(now)})
+			}
+			first := all[0]
+			all, now = all[1:], first.answer
+			l.Landed(true, now-first.sent, now)
+			if now >= from {
+				served++
+				longest = max(longest, now-first.sent)
+			}
+		}
+		if able := 2 * time.Second / n.service; float64(served) < 0.9*float64(able) {
+			t.Errorf("%s: %d attempts in 2 s, and the node can do %d; the limit is %d", name, served, able, int(l.most))
+		}
+		if most := n.trip + max(4*queueing, 2*leastLimit*n.service); longest > most {
+			t.Errorf("%s: an attempt takes %v, want %v at most; the limit is %d", name, longest, most, int(l.most))
+		}
+	}
+}
+
+// However long a node has failed, a few attempts go through, and the limit grows again.
+func TestALimitGrowsAgainAfterFailures(t *testing.T) {
+	l, now := &Limit{most: mostLimit}, time.Duration(0)
+	for range 1000 {
+		l.flight++
+		now += time.Second
+		l.Landed(false, time.Second, now)
+	}
+	if !l.hasRoom() || l.most != leastLimit {
+		t.Errorf("a limit of %v after failures, room %v", l.most, l.hasRoom())
+	}
+	for range 12 {
+		for range int(l.most) {
+			l.flight++
+			l.peak = l.flight
+		}
+		now += time.Millisecond
+		for l.flight > 0 {
+			l.Landed(true, time.Millisecond, now)
+		}
+	}
+	if l.most < 400 {
+		t.Errorf("a limit of %v after 12 round trips", l.most)
+	}
+}
+
+func TestHeldLocksComeFirst(t *testing.T) {
+	l := &Limit{most: firstLimit, flight: 1}
+	if l.Hold(true); l.hasRoom() {
+		t.Error("attempts go on beside renewals that are behind")
+	}
+	if l.flight = 0; !l.hasRoom() {
+		t.Error("no attempt goes beside renewals that are behind")
+	}
+	if l.Hold(false); !l.hasRoom() {
+		t.Error("no room after the renewals")
+	}
+}
+
+// majority is a lock of three nodes.
+type majority []string
+
+func (m majority) Nodes() []string { return m }
+func (m majority) IsQuorum(some []bool) bool {
+	n := 0
+	for _, has := range some {
+		if has {
+			n++
+		}
+	}
+	return 2*n > len(m)
+}
+
+func TestAttemptsWaitForAQuorumOfNodesWithRoom(t *testing.T) {
+	lock := majority{"a", "b", "c"}
+	fill := func(a *Admission[string, int], nodes ...string) {
+		for _, n := range nodes {
+			a.Limit(n).flight = firstLimit
+		}
+	}
+	for _, tt := range []struct {
+		full []string
+		want bool
+	}{{nil, true}, {[]string{"b"}, true}, {[]string{"a", "c"}, false}, {[]string{"a", "b", "c"}, false}} {
+		var a Admission[string, int]
+		fill(&a, tt.full...)
+		if got := a.Enter(lock); got != tt.want {
+			t.Errorf("%v are full: a place %v, want %v", tt.full, got, tt.want)
+		}
+	}
+
+	// In the order of their calls, each when there is room.
+	var a Admission[string, int]
+	fill(&a, "a", "b", "c")
+	var all []*Applicant[string, int]
+	for i := range 5 {
+		all = append(all, a.Wait(lock, i))
+	}
+	a.Leave(all[1])
+	var got []int
+	for range 3 {
+		for _, n := range lock {
+			a.Limit(n).Return()
+		}
+		if a.Enter(lock) {
+			t.Error("a later attempt overtakes")
+		}
+		for p := a.Admit(); p != nil; p = a.Admit() {
+			got = append(got, p.Caller)
+		}
+	}
+	if want := []int{0, 2, 3}; !slices.Equal(got, want) || a.Length() != 1 {
+		t.Errorf("admitted %v, and %d wait, want %v and 1", got, a.Length(), want)
+	}
+	for _, n := range lock {
+		if flight, most := a.Limit(n).Flight(); flight != most {
+			t.Errorf("%d in flight at %s, with a limit of %d", flight, n, most)
+		}
+	}
+}
