@@ -37,9 +37,7 @@ type renewal[R any] struct {
 }
 
 // waits reports whether the renewal has waited for a part of its TTL.
-func (q *renewal[R]) waits(now time.Duration, part float64) bool {
-	return now-q.since >= time.Duration(part*float64(q.ttl))
-}
+func (q *renewal[R]) waits(now, part time.Duration) bool { return now-q.since >= q.ttl/part }
 
 // Add adds a renewal of a hold; left is the validity that the hold has left. atOnce: call Take
 // next, because the renewal is urgent (a caller waits for it), or ttl or left is short. Otherwise
@@ -114,21 +112,15 @@ func (rs *Renewals[N, R]) Turn() (nodes []N) {
 // before the end of the validity. So renewals do not pile up for a frozen node, and a node that is
 // too slow for a renewal in each third of the TTL keeps all leases if it can do one in each half.
 // Call Landed once those to send are answered.
-//
-// A node that cannot do even that must lose leases. In their order, all would become late together.
-// So shortly before that, the last goes first: some leases are lost, and the others are renewed in
-// time (adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 2015).
 func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	r := rs.of[n]
-	for len(r.queue) > 0 && r.queue[0].waits(now, 0.5) {
-		late = append(late, r.queue[0].call)
-		r.queue = r.queue[1:]
-	}
-	for len(r.queue) > 0 && r.flight+len(send) < MaxRenewals {
-		if last := len(r.queue) - 1; r.queue[0].waits(now, 0.45) {
-			send, r.queue = append(send, r.queue[last].call), r.queue[:last]
+	for ; len(r.queue) > 0; r.queue = r.queue[1:] {
+		if q := &r.queue[0]; q.waits(now, 2) {
+			late = append(late, q.call)
+		} else if r.flight+len(send) < MaxRenewals {
+			send = append(send, q.call)
 		} else {
-			send, r.queue = append(send, r.queue[0].call), r.queue[1:]
+			break
 		}
 	}
 	r.flight += len(send)
@@ -145,7 +137,7 @@ const mostRenewing = 0.5
 // second that they would fill it. A new lock adds to these only after a third of its TTL.
 func (rs *Renewals[N, R]) Behind(n N, perSecond float64, now time.Duration) bool {
 	r := rs.of[n]
-	return r != nil && (len(r.queue) > 0 && r.queue[0].waits(now, 0.125) || perSecond*r.each.Seconds() > mostRenewing)
+	return r != nil && (len(r.queue) > 0 && r.queue[0].waits(now, 8) || perSecond*r.each.Seconds() > mostRenewing)
 }
 
 // Landed records replies of a node that came after took. It reports whether a part of its queue
