@@ -46,6 +46,16 @@ func (l *lane) served(k *connection, f *pipeline) {
 	}
 }
 
+// slower records that the server may have been silent because it runs a bundle: the next must be
+// shorter. The caller holds mu.
+func (l *lane) slower() {
+	for _, f := range l.underWay {
+		if n := len(f.calls) - f.alone; n > 0 {
+			l.perCall = max(l.perCall, f.limit/time.Duration(n))
+		}
+	}
+}
+
 // aloneIn returns the number of calls that are sent as single commands. The others are the bundle,
 // of at most so many. It ends the pipeline, so no call of that pipeline overtakes it if it is
 // resent.

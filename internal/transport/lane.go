@@ -326,6 +326,7 @@ func (l *lane) expire() {
 		hung = hung || left(f.sent, f.limit) <= 0
 	}
 	if hung && l.conn != nil {
+		l.slower()
 		l.cut(l.conn, os.ErrDeadlineExceeded)
 	}
 	if next < math.MaxInt64 {

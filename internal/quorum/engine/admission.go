@@ -128,12 +128,13 @@ const tripsFor = 10 * time.Second
 // al., ACM Queue 2016), it derives the limit from the rate of the answers and the shortest round
 // trip, and not from losses.
 //
-// A limit at most doubles in a round trip, and lets a few attempts through whatever it has learned.
-// So it recovers a few round trips after the node.
+// A limit at most doubles in a round trip, and always lets one attempt through. So it recovers a few
+// round trips after the node.
 type Limit struct {
 	most   float64
 	flight int
 	held   bool // see Hold
+	silent bool // the last attempts have failed: one at a time finds out whether the node answers
 
 	best, before time.Duration // the shortest round trip since bestSince, and in the time before; 0 if unknown
 	bestSince    time.Duration
@@ -147,7 +148,7 @@ type Limit struct {
 
 // hasRoom reports whether another attempt may be sent.
 func (l *Limit) hasRoom() bool {
-	if l.held {
+	if l.held || l.silent {
 		return l.flight == 0
 	}
 	return l.flight < int(l.most)
@@ -166,7 +167,7 @@ func (l *Limit) Return() { l.flight-- }
 func (l *Limit) Landed(ok bool, took, now time.Duration) {
 	l.flight--
 	trip := took
-	if ok {
+	if l.silent = l.silent && !ok; ok {
 		l.answered++
 		l.took += took
 		trip = l.took / time.Duration(l.answered)
@@ -176,7 +177,7 @@ func (l *Limit) Landed(ok bool, took, now time.Duration) {
 		return
 	}
 	want := l.most / 2
-	if l.answered > 0 {
+	if l.silent = l.answered == 0; !l.silent {
 		want = float64(l.peak) * float64(l.shortest()+queueing) / float64(max(trip, 1))
 	}
 	// A node that was not used to its limit may be able to do more, or not.

@@ -61,7 +61,7 @@ func TestALimitFollowsTheRateOfItsNode(t *testing.T) {
 	}
 }
 
-// However long a node has failed, a few attempts go through, and the limit grows again.
+// However long a node has failed, one attempt at a time goes through, and the limit grows again.
 func TestALimitGrowsAgainAfterFailures(t *testing.T) {
 	l, now := &Limit{most: mostLimit}, time.Duration(0)
 	for range 1000 {
@@ -69,9 +69,14 @@ func TestALimitGrowsAgainAfterFailures(t *testing.T) {
 		now += time.Second
 		l.Landed(false, time.Second, now)
 	}
-	if !l.hasRoom() || l.most != leastLimit {
-		t.Errorf("a limit of %v after failures, room %v", l.most, l.hasRoom())
+	if l.flight++; l.hasRoom() || l.most != leastLimit {
+		t.Errorf("a limit of %v after failures, room beside a probe %v", l.most, l.hasRoom())
 	}
+	if l.flight--; !l.hasRoom() {
+		t.Error("no room for a probe")
+	}
+	l.flight++
+	l.Landed(true, time.Millisecond, now)
 	for range 12 {
 		for range int(l.most) {
 			l.flight++
