@@ -28,6 +28,12 @@ type Status struct {
 	AppendFsync string
 	Save        string // the save setting; "off" without snapshots
 
+	// The setting no-appendfsync-on-rewrite: while the server saves or rewrites a file, it does not
+	// sync the append-only file, whatever AppendFsync says.
+	NoFsyncOnRewrite bool
+
+	Replicas int // connected replicas
+
 	MaxMemory int64  // bytes; 0: no limit
 	Eviction  string // maxmemory-policy: which keys are evicted at the limit
 
@@ -87,6 +93,7 @@ func status(ctx context.Context, client redis.Cmdable, single bool) (Status, err
 	// One call each: before Redis 7, CONFIG GET takes one name.
 	fsync := pipe.ConfigGet(ctx, "appendfsync")
 	save := pipe.ConfigGet(ctx, "save")
+	rewrite := pipe.ConfigGet(ctx, "no-appendfsync-on-rewrite")
 	if _, err := pipe.Exec(ctx); err != nil && !answered(err) {
 		return Status{}, err
 	}
@@ -117,6 +124,7 @@ func status(ctx context.Context, client redis.Cmdable, single bool) (Status, err
 	if err := save.Err(); err == nil {
 		s.Save = orOff(save.Val()["save"])
 	}
+	s.NoFsyncOnRewrite = rewrite.Val()["no-appendfsync-on-rewrite"] == "yes"
 	return s, nil
 }
 
@@ -152,6 +160,7 @@ func (s *Status) read(info map[string]string) {
 	}
 	s.Role = strings.Replace(info["role"], "slave", "replica", 1)
 	s.RunID = info["run_id"]
+	s.Replicas, _ = strconv.Atoi(info["connected_slaves"])
 	if up, err := strconv.ParseInt(info["uptime_in_seconds"], 10, 64); err == nil {
 		s.Uptime = time.Duration(up) * time.Second
 	}

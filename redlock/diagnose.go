@@ -25,7 +25,8 @@ const maxClockOffset = time.Second
 // Diagnose reads the status of all nodes, tries a lock on each, and reports these problems:
 // unreachable nodes, refused locks, replicas, shards of a cluster, two addresses of one server,
 // several servers behind one address, eviction of keys, loss of keys at a restart, wrong clocks,
-// and clients with another list of nodes. It leaves no keys.
+// loss of locks at a promotion, and clients with another list of nodes, quorum, database or restart
+// guard. It leaves no keys.
 //
 // Diagnose waits for each node until ctx is done, for twice the node's timeout at most. If fewer
 // nodes than the quorum answered, it returns a *[quorumlock.QuorumError] along with the report.
@@ -42,7 +43,7 @@ func (c *Client) Diagnose(ctx context.Context) (Report, error) {
 		r.Findings = append(r.Findings, c.judge(n)...)
 	}
 	r.Findings = append(r.Findings, judgeTogether(r.Nodes, c.set.Quorum)...)
-	r.Findings = append(r.Findings, c.list().judge(r.Nodes)...)
+	r.Findings = append(r.Findings, c.judgeClients(r.Nodes)...)
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return int(b.Severity - a.Severity) })
 	return r, err
 }
@@ -128,16 +129,23 @@ func (c *Client) judgeRestart(s node.Status, add func(k Kind, s Severity, proble
 	case quarantine > 0 && s.Uptime <= quarantine+time.Second:
 		add(Quarantined, Advice, "has started lately, so that the restart guard keeps it out", fmt.Sprintf("wait for %v", quarantine+2*time.Second-s.Uptime))
 	}
-	if quarantine > 0 || s.AppendFsync == "always" {
+	if quarantine > 0 {
 		return
 	}
 	const fix = "set appendonly yes and appendfsync always, or use WithRestartGuard"
-	switch s.AppendFsync {
-	case "":
-	case "off":
+	switch {
+	case s.AppendFsync == "":
+	case s.AppendFsync == "off":
 		add(Forgets, Warning, "has no append-only file: a restart loses locks that are held", fix)
-	default:
+	case s.AppendFsync != "always":
 		add(Forgets, Warning, "appendfsync is "+s.AppendFsync+": a restart can lose the latest locks", fix)
+	case s.NoFsyncOnRewrite:
+		add(Forgets, Warning, "no-appendfsync-on-rewrite is yes: a power cut during a save or rewrite loses the latest locks, as with appendfsync no",
+			"set no-appendfsync-on-rewrite no, or use WithRestartGuard")
+	}
+	if s.Replicas > 0 {
+		add(Forgets, Warning, fmt.Sprintf("has %d replicas: if one of them takes over, it may lack the latest locks", s.Replicas),
+			"detach the replicas, or use WithRestartGuard")
 	}
 }
 

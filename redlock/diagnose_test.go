@@ -118,11 +118,20 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 		"no append-only file, guarded":     {with("appendonly", "no"), guard, nil, ""},
 		"everysec":                         {with("appendfsync", "everysec"), nil, found(redlock.Forgets, redlock.Warning, "everysec", ""), ""},
 		"everysec, guarded":                {with("appendfsync", "everysec"), guard, nil, ""},
-		"in quarantine":                    {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.Quarantined, redlock.Advice, "started lately", ""), quarantined},
-		"a clock ahead":                    {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.ClockApart, redlock.Warning, "1m0s ahead of", ""), ""},
-		"a clock behind":                   {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.ClockApart, redlock.Warning, "1h0m0s behind", ""), ""},
-		"CONFIG denied":                    {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", ""), ""},
-		"INFO denied":                      {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", ""), ""},
+		"no sync during a save": {with("no-appendfsync-on-rewrite", "yes"), nil,
+			found(redlock.Forgets, redlock.Warning, "no-appendfsync-on-rewrite", "no-appendfsync-on-rewrite no"), ""},
+		"no sync during a save, guarded": {with("no-appendfsync-on-rewrite", "yes"), guard, nil, ""},
+		"no sync during a save nor else": {func(s *embedded.Server) {
+			s.Configure("no-appendfsync-on-rewrite", "yes")
+			s.Configure("appendfsync", "no")
+		}, nil, found(redlock.Forgets, redlock.Warning, "appendfsync is no:", ""), ""},
+		"replicas":          {with("connected_slaves", "2"), nil, found(redlock.Forgets, redlock.Warning, "has 2 replicas", ""), ""},
+		"replicas, guarded": {with("connected_slaves", "2"), guard, nil, ""},
+		"in quarantine":     {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.Quarantined, redlock.Advice, "started lately", ""), quarantined},
+		"a clock ahead":     {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.ClockApart, redlock.Warning, "1m0s ahead of", ""), ""},
+		"a clock behind":    {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.ClockApart, redlock.Warning, "1h0m0s behind", ""), ""},
+		"CONFIG denied":     {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", ""), ""},
+		"INFO denied":       {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", ""), ""},
 		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, guard, append(
 			found(redlock.Quarantined, redlock.Failure, "does not tell its uptime", ""), found(redlock.Untold, redlock.Advice, "NOPERM", "")...), "cannot read INFO"},
 	} {

@@ -192,6 +192,13 @@ func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
 			other("5 nodes with a quorum of 3, instead of 3 with a quorum of 2; clients that have it: 2,")},
 		"another quorum": {func(t *testing.T, all []*embedded.Server) { over(t, all[:3], "", quorumlock.WithQuorum(3)) },
 			other("3 nodes with a quorum of 3, instead of 3 with a quorum of 2; clients that have it: 1,")},
+		"a guard": {func(t *testing.T, all []*embedded.Server) { over(t, all[:3], "", guarded) },
+			other("another restart guard is in use: 10s, instead of none; clients that have it: 1,")},
+		"another database": {func(t *testing.T, all []*embedded.Server) { over(t, all[:3], "/1") },
+			other("another database is in use: number 1, instead of 0; clients that have it: 1,")},
+		"another database of one node": {func(t *testing.T, all []*embedded.Server) {
+			over(t, []*embedded.Server{all[0], all[1].Path("node-2/3"), all[2]}, "")
+		}, other("number 3, instead of 0; clients that have it: 1,")},
 		"one that is no longer there": {func(t *testing.T, all []*embedded.Server) { _ = over(t, all, "").Close() }, nil},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {

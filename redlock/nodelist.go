@@ -1,20 +1,26 @@
 package redlock
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// list identifies the nodes and the quorum, which all clients of a lock must share. Each connection
-// of a node from node.Dial has the list in its name, so that [Client.Diagnose] sees clients with
-// another list. The name of a connection cannot contain a space.
+// list has the settings that all clients of a lock must share. Each connection of a node from
+// node.Dial has them in its name, with the number of its database, so that [Client.Diagnose] sees
+// clients with others. The name of a connection cannot contain a space.
 type list struct {
 	nodes, quorum int
-	print         string // a hash of the sorted addresses
-	prefix        string // a hash of the client's prefix; empty without a prefix
+	print         string        // a hash of the sorted addresses
+	prefix        string        // a hash of the client's prefix; empty without a prefix
+	guard         time.Duration // in whole milliseconds; 0 without a restart guard
 }
 
 const listPrefix = "quorumlock:"
@@ -25,7 +31,7 @@ func (c *Client) list() list {
 		names[i] = n.String()
 	}
 	slices.Sort(names)
-	l := list{nodes: len(c.nodes), quorum: c.set.Quorum, print: hash(strings.Join(names, "\n"))}
+	l := list{nodes: len(c.nodes), quorum: c.set.Quorum, print: hash(strings.Join(names, "\n")), guard: c.set.MaxTTL.Truncate(time.Millisecond)}
 	if c.set.Prefix != "" {
 		l.prefix = hash(c.set.Prefix)
 	}
@@ -38,70 +44,104 @@ func hash(text string) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// in returns the name for the connections of a client.
-func (l list) in(client string) string {
-	return fmt.Sprintf("%s%s:%d:%d:%s:%s", listPrefix, client, l.nodes, l.quorum, l.print, l.prefix)
+// in returns the name for the connections of a client to a database.
+func (l list) in(client string, database int) string {
+	return fmt.Sprintf("%s%s:%d:%d:%s:%s:%d:%d", listPrefix, client, l.nodes, l.quorum, l.print, l.prefix, l.guard.Milliseconds(), database)
 }
 
 // parseList parses the name of a connection; ok is false for names that list.in did not make.
-func parseList(name string) (client string, l list, ok bool) {
+func parseList(name string) (client string, l list, database int, ok bool) {
 	rest, ok := strings.CutPrefix(name, listPrefix)
 	parts := strings.Split(rest, ":")
-	if !ok || len(parts) != 5 {
-		return "", list{}, false
+	if !ok || len(parts) != 7 || parts[0] == "" {
+		return "", list{}, 0, false
 	}
-	var bad, worse error
-	l.print, l.prefix = parts[3], parts[4]
-	l.nodes, bad = strconv.Atoi(parts[1])
-	l.quorum, worse = strconv.Atoi(parts[2])
-	return parts[0], l, bad == nil && worse == nil && parts[0] != ""
+	number := func(i int) int {
+		n, err := strconv.Atoi(parts[i])
+		ok = ok && err == nil
+		return n
+	}
+	l = list{number(1), number(2), parts[3], parts[4], time.Duration(number(5)) * time.Millisecond}
+	database = number(6)
+	return parts[0], l, database, ok
 }
 
-// judge finds clients with another list. An address has several notations. So a client counts as
-// having the same list if it has the same number of nodes and the same quorum, and is connected to
-// all of our nodes. judge cannot see a client that is connected to none of them. Clients with
-// another prefix share no lock with us, unless a lock has a prefix of its own or one prefix begins
-// with the other. So this finding is only advice.
-func (l list) judge(nodes []NodeReport) (found []Finding) {
-	type other struct {
-		client string
-		list   list
-	}
-	at := make(map[other][]string) // the nodes that a client is connected to
+// otherClient is a client as the names of its connections show it.
+type otherClient struct {
+	id string
+	list
+}
+
+// difference is a setting of other clients that differs from ours, as a finding shows it.
+type difference struct {
+	severity     Severity
+	problem, fix string
+}
+
+// judgeClients finds clients with other settings. An address has several notations. So a client
+// counts as having the same list if it has the same number of nodes, and is connected to all of our
+// nodes. judgeClients cannot see a client that is connected to none of them. Clients with another
+// prefix share no lock with us, unless a lock has a prefix of its own or one prefix begins with the
+// other. So such a finding is only advice.
+func (c *Client) judgeClients(nodes []NodeReport) (found []Finding) {
+	ours := c.list()
 	answered := 0
-	for _, n := range nodes {
+	databases := make(map[otherClient]map[int]int) // by node, for each client
+	for i, n := range nodes {
 		if n.Err != nil {
 			continue
 		}
 		answered++
 		for _, name := range n.Status.Clients {
-			if client, theirs, ok := parseList(name); ok && theirs.print != l.print || ok && theirs.quorum != l.quorum {
-				o := other{client, theirs}
-				at[o] = append(at[o], n.Node)
+			if id, l, database, ok := parseList(name); ok {
+				client := otherClient{id, l}
+				if databases[client] == nil {
+					databases[client] = make(map[int]int)
+				}
+				databases[client][i] = database
 			}
 		}
 	}
-	first := make(map[list]other) // the first client with each list, for the report
-	count := make(map[list]int)
-	for o, theirs := range at {
-		if o.list.nodes == l.nodes && o.list.quorum == l.quorum && len(theirs) == answered {
-			continue
+	seen := make(map[difference]map[string][]string) // the nodes that each client with it is connected to
+	for client, at := range databases {
+		severity, where := Warning, ""
+		if ours.prefix != "" && client.prefix != "" && ours.prefix != client.prefix {
+			severity, where = Advice, " under another prefix"
 		}
-		if f, ok := first[o.list]; !ok || o.client < f.client {
-			first[o.list] = o
+		differs := func(node int, what, fix, says string, args ...any) {
+			d := difference{severity, what + " is in use" + where + ": " + fmt.Sprintf(says, args...), fix}
+			if seen[d] == nil {
+				seen[d] = make(map[string][]string)
+			}
+			seen[d][client.id] = append(seen[d][client.id], nodes[node].Node)
 		}
-		count[o.list]++
+		for _, i := range slices.Sorted(maps.Keys(at)) {
+			if client.nodes != ours.nodes || client.quorum != ours.quorum || client.print != ours.print && len(at) < answered {
+				differs(i, "another list of nodes", "give all clients of a lock the same nodes and the same quorum; docs/upgrades.md says how to replace a node",
+					"%d nodes with a quorum of %d, instead of %d with a quorum of %d", client.nodes, client.quorum, ours.nodes, ours.quorum)
+			}
+			if client.guard != ours.guard {
+				differs(i, "another restart guard", "give all clients of a lock WithRestartGuard with the same duration, or none of them, and check the same --restart-guard",
+					"%s, instead of %s", guardOf(client.guard), guardOf(ours.guard))
+			}
+			if own := transport.Of(c.nodes[i]).Database(); at[i] != own {
+				differs(i, "another database", "give all clients of a lock the same database of each server, and services that share no lock a prefix each",
+					"number %d, instead of %d", at[i], own)
+			}
+		}
 	}
-	for theirs, o := range first {
-		severity, prefix := Warning, ""
-		if l.prefix != "" && theirs.prefix != "" && l.prefix != theirs.prefix {
-			severity, prefix = Advice, " under another prefix"
-		}
-		found = append(found, Finding{OtherList, severity, "", fmt.Sprintf(
-			"another list of nodes is in use%s: %d nodes with a quorum of %d, instead of %d with a quorum of %d; clients that have it: %d, such as %q, which is connected to %s",
-			prefix, theirs.nodes, theirs.quorum, l.nodes, l.quorum, count[theirs], o.client, strings.Join(at[o], ", ")),
-			"give all clients of a lock the same nodes and the same quorum; docs/upgrades.md says how to replace a node"})
+	for d, clients := range seen {
+		first := slices.Min(slices.Collect(maps.Keys(clients)))
+		found = append(found, Finding{OtherList, d.severity, "", fmt.Sprintf("%s; clients that have it: %d, such as %q, which is connected to %s",
+			d.problem, len(clients), first, strings.Join(clients[first], ", ")), d.fix})
 	}
-	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Problem, b.Problem) })
+	slices.SortFunc(found, func(a, b Finding) int { return cmp.Compare(a.Problem, b.Problem) })
 	return found
+}
+
+func guardOf(maxTTL time.Duration) string {
+	if maxTTL == 0 {
+		return "none"
+	}
+	return maxTTL.String()
 }

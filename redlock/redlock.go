@@ -96,7 +96,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	c.locks.SetDefaults(c.opts)
 	own := c.list()
 	for _, n := range c.nodes {
-		transport.Of(n).Introduce(own.in(c.locks.ID()))
+		transport.Of(n).Introduce(own.in(c.locks.ID(), transport.Of(n).Database()))
 	}
 	c.warn()
 	return c, nil

@@ -50,7 +50,7 @@ const (
 	Forgets        Kind = "forgets"         // a restart may lose locks that are held
 	Quarantined    Kind = "quarantined"     // the node is in quarantine by the restart guard
 	ClockApart     Kind = "clock apart"     // the server's clock differs from that of this machine
-	OtherList      Kind = "other list"      // a client has another list of nodes, or another quorum
+	OtherList      Kind = "other list"      // a client has another list of nodes, quorum, database or restart guard
 	Untold         Kind = "untold"          // the server does not report every checked setting
 )
 

@@ -18,8 +18,8 @@ func (checkCommand) manual() manual {
 		synopsis: "[--nodes URL,URL,...] [--quorum N] [--restart-guard MAXTTL] [--json]",
 		description: `Checks whether Redis servers are fit for locks. They must answer, grant a
 lock, keep their data over a restart, evict nothing, be different servers with one address each,
-have the right time, and have only clients with the same list of nodes. The check tries each command
-of a lock in a script that leaves nothing behind.`,
+have the right time, and have only clients with the same nodes, quorum, database and restart guard.
+The check tries each command of a lock in a script that leaves nothing behind.`,
 		environment: environment,
 		statuses: `0    no findings above advice
 1    the nodes are not fit, or too few answered
@@ -66,6 +66,8 @@ func (c *checkCommand) print(w io.Writer, health redlock.Report) error {
 		ClockMS     float64 `json:"clock_offset_ms"`
 		AppendFsync string  `json:"appendfsync,omitempty"`
 		Save        string  `json:"save,omitempty"`
+		NoFsync     bool    `json:"no_appendfsync_on_rewrite"`
+		Replicas    int     `json:"replicas"`
 		MaxMemory   int64   `json:"maxmemory"`
 		Eviction    string  `json:"eviction,omitempty"`
 	}
@@ -85,7 +87,7 @@ func (c *checkCommand) print(w io.Writer, health redlock.Report) error {
 	for _, n := range health.Nodes {
 		s := n.Status
 		report.Nodes = append(report.Nodes, node{n.Node, errorText(n.Err), s.Role, s.Version, int64(s.Uptime.Seconds()), inMS(s.RoundTrip),
-			inMS(s.ClockOffset), s.AppendFsync, s.Save, s.MaxMemory, s.Eviction})
+			inMS(s.ClockOffset), s.AppendFsync, s.Save, s.NoFsyncOnRewrite, s.Replicas, s.MaxMemory, s.Eviction})
 	}
 	for _, f := range health.Findings {
 		report.Findings = append(report.Findings, finding{f.Kind, f.Severity.String(), f.Node, f.Problem, f.Fix})

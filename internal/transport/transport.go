@@ -166,6 +166,14 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 // shows its client's nodes to redlock.Client.Diagnose of other clients. A node of [New] ignores it.
 func (n *Node) Introduce(name string) { n.title.Store(&name) }
 
+// Database returns the number of the database that the node uses.
+func (n *Node) Database() int {
+	if single, ok := n.client.(*redis.Client); ok {
+		return single.Options().DB
+	}
+	return 0
+}
+
 // errZero is the error of a node that neither Dial nor New made.
 var errZero = errs.Misuse("quorumlock: a zero node.Node is no node: use node.Dial or node.New")
 

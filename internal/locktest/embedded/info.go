@@ -146,7 +146,7 @@ func (i *info) text(section []string) string {
 		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:%s\r\nserver_mode:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.setting("redis_mode"), i.setting("server_mode"), i.run, uptime(i.started))},
 		{"memory", fmt.Sprintf("maxmemory:%s\r\nmaxmemory_policy:%s\r\n", i.setting("maxmemory"), i.setting("maxmemory-policy"))},
 		{"persistence", fmt.Sprintf("aof_enabled:%d\r\n", strings.Count(i.setting("appendonly"), "yes"))},
-		{"replication", fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", i.setting("role"), i.replid, i.replid2)},
+		{"replication", fmt.Sprintf("role:%s\r\nconnected_slaves:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", i.setting("role"), i.setting("connected_slaves"), i.replid, i.replid2)},
 	} {
 		if len(section) == 0 || section[0] == s.name {
 			fmt.Fprintf(&b, "# %s\r\n%s\r\n", s.name, s.fields)
@@ -161,7 +161,7 @@ func (i *info) setting(name string) string {
 		return v
 	}
 	return map[string]string{"version": "7.0.15", "redis_mode": "standalone", "role": "master", "maxmemory": "0", "maxmemory-policy": "noeviction",
-		"appendonly": "yes", "appendfsync": "always", "save": ""}[name]
+		"appendonly": "yes", "appendfsync": "always", "save": "", "no-appendfsync-on-rewrite": "no", "connected_slaves": "0"}[name]
 }
 
 // uptime returns whole seconds of a clock without fractions, as Redis does.
