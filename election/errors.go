@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/errs/refusal"
 )
 
 var (
@@ -57,16 +55,10 @@ func isFinal(err error, need, cells int) bool {
 }
 
 // isIncurable reports whether a node's error is permanent. The user lacks the permission for the
-// key of the value, or the key has a value of another program.
+// key of the value, the server lacks a command, or the key has a value of another program.
 func isIncurable(err error) bool {
-	said, ok := errors.AsType[redis.Error](err)
-	return errors.Is(err, quorumlock.ErrNotALock) || ok && isForbidden(said.Error())
-}
-
-// isForbidden reports whether a server's error means a lack of permission. For a command within a
-// script, Redis 7 and earlier versions have different texts.
-func isForbidden(said string) bool {
-	return strings.HasPrefix(said, "NOPERM") || strings.Contains(said, "ACL failure in script") || strings.Contains(said, "The user executing the script can't")
+	r, _ := refusal.Of(err)
+	return errors.Is(err, quorumlock.ErrNotALock) || r.Kind == refusal.Permission || r.Kind == refusal.Command
 }
 
 // isEndOfContext reports whether err means only that a context is done. A joined error does if all

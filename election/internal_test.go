@@ -70,6 +70,7 @@ func TestForbiddenCommandsAndWrongKeysAreIncurable(t *testing.T) {
 		said("ERR ACL failure in script: User app has no permissions to run the 'hexists' command script: 0c5, on @user_script:24."),
 		said("ERR Error running script (call to 0c5): @user_script:24: The user executing the script can't run this command or subcommand"),
 		said("NOPERM No permissions to access a key script: 0c5, on @user_script:24."),
+		said("ERR unknown command 'evalsha'"),
 		quorumlock.ErrNotALock,
 	} {
 		locktest.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), true, "%v is incurable", err)

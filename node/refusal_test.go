@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,9 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 			_, err := dial(t, "redis://:s3cret@h", node.WithDialer(f.dial)).Mutex("x").TryLock(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("error %v, want %q in it", err, tt.want)
+			}
+			if _, answered := errors.AsType[redis.Error](err); answered != strings.HasPrefix(tt.answer, "-") {
+				t.Errorf("%v is a server's error: %v", err, answered)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/errs/refusal"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/transport"
@@ -23,7 +24,7 @@ import (
 const maxClockOffset = time.Second
 
 // Diagnose reads the status of all nodes, tries a lock on each, and reports these problems:
-// unreachable nodes, refused locks, replicas, shards of a cluster, two addresses of one server,
+// unreachable nodes, refused locks or channels, replicas, shards of a cluster, two addresses of one server,
 // several servers behind one address, eviction of keys, loss of keys at a restart, wrong clocks,
 // loss of locks at a promotion, and clients with another list of nodes, quorum, database or restart
 // guard. It leaves no keys.
@@ -62,9 +63,12 @@ func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeRep
 		// a first failure may be a connection from before a restart
 		_, err = transport.Of(n).Ready(ctx, c.set, name)
 	}
-	if err == nil || refused(err) {
+	switch {
+	case err == nil:
+		h.Deaf = transport.Of(n).Channels(ctx, c.locks.ID(), c.set.Prefix+name)
+	case refused(err):
 		h.Refusal = err
-	} else {
+	default:
 		h.Err = err
 	}
 	return h
@@ -92,10 +96,10 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 		add(TooOld, Failure, "runs version "+s.Version, "use Redis 5 or newer, or Valkey")
 	}
 	if s.Role != "" && s.Role != "master" {
-		add(NotMaster, Failure, "is a "+s.Role+", which takes no locks", notMasterFix)
+		add(NotMaster, Failure, "is a "+s.Role+", which takes no locks", refusal.NotMaster)
 	}
 	if s.Shard {
-		add(Shard, Failure, "is one server of a Redis cluster, which grants only the names of its own slots", shardFix)
+		add(Shard, Failure, "is one server of a Redis cluster, which grants only the names of its own slots", refusal.Shard)
 	}
 	if s.MaxMemory > 0 && s.Eviction != "noeviction" && s.Eviction != "" {
 		add(Evicts, Failure, fmt.Sprintf("maxmemory is %d bytes and maxmemory-policy %s: keys can be dropped while they are held", s.MaxMemory, s.Eviction),
@@ -106,6 +110,10 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 	if n.Refusal != nil && !slices.ContainsFunc(found, explained) {
 		add(Refuses, Warning, "refuses a lock: "+reason(n, n.Refusal), fixOf(n.Refusal))
 	}
+	if n.Deaf != nil {
+		add(Refuses, Advice, "refuses the channels of waiters, which hear of no release and look every 600 ms: "+reason(n, n.Deaf),
+			"allow the user +subscribe, +publish and the channels in docs/security.md, which a new user lacks since Redis 7")
+	}
 	if off := s.ClockOffset.Abs() - s.RoundTrip/2; off > maxClockOffset {
 		which := "ahead of"
 		if s.ClockOffset < 0 {
@@ -115,7 +123,11 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 			"keep both in step with a time server, by slewing: a step at the node can end locks early")
 	}
 	for _, err := range s.Untold {
-		add(Untold, Advice, "does not tell all: "+err.Error(), "allow the user that checks +info, +config|get and +client|list, to have the rest checked")
+		fix := "allow the user that checks +info, +config|get and +client|list, to have the rest checked"
+		if r, _ := refusal.Of(err); r.Kind == refusal.Command {
+			fix = "check the rest by hand: docs/nodes.md lists the lines of redis.conf"
+		}
+		add(Untold, Advice, "does not tell all: "+err.Error(), fix)
 	}
 	return found
 }

@@ -21,6 +21,7 @@ type NodeReport struct {
 	Node    string
 	Status  node.Status
 	Refusal error // a *quorumlock.NodeError if the node refuses a lock; nil if it grants one
+	Deaf    error // a *quorumlock.NodeError if the node refuses the channels of waiters; or nil
 	Err     error // a *quorumlock.NodeError if the node could not be reached; or nil
 }
 

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"regexp"
 	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/errs/refusal"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -144,14 +144,8 @@ func isDown(err error) bool {
 	if wire.IsUnsent(err) {
 		return true
 	}
-	said, ok := errors.AsType[interface { // go-redis's form of a server's error
-		error
-		RedisError()
-	}](err)
-	if !ok {
-		return true
-	}
-	return passing.MatchString(said.Error())
+	r, ok := refusal.Of(err)
+	return !ok || r.Kind == refusal.Passing
 }
 
 // isFinal reports whether a release that failed would fail again: the key is no lock, or the client
@@ -169,7 +163,3 @@ func isOvertaken(err error) bool {
 	}](err)
 	return ok
 }
-
-// passing matches the errors of a temporarily unavailable server, by their codes. The rest of a
-// text may contain the name of a lock or a user, and is ignored.
-var passing = regexp.MustCompile(`^((LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|OOM|MISCONF)\b|ERR max number of clients)`)

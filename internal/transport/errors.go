@@ -45,7 +45,7 @@ func (overtaken) Overtaken() {}
 
 // Failure returns err as an error of this node. A deadline has several forms; late marks one.
 func (n *Node) Failure(err error, late bool) *quorumlock.NodeError {
-	err = n.namingPassword(withoutArguments(ofHandshake(err)))
+	err = n.namingPassword(withoutArguments(ofServer(ofHandshake(err))))
 	if (late || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
 	}
@@ -59,6 +59,23 @@ func ofHandshake(err error) error {
 	}
 	return err
 }
+
+// ofServer makes a server's last word before it closed a connection a redis.Error.
+func ofServer(err error) error {
+	if w, ok := errors.AsType[lastWord](err); ok {
+		return spoken{err, newServerError(string(w))}
+	}
+	return err
+}
+
+// spoken is an error with that of the server within it.
+type spoken struct {
+	error
+	said serverError
+}
+
+// Unwrap returns both.
+func (e spoken) Unwrap() []error { return []error{e.said, e.error} }
 
 // namingPassword adds the reason: a missing password, or refused credentials. A server that
 // requires a password may close a connection with many arguments before AUTH.
@@ -86,7 +103,7 @@ func withoutArguments(err error) error {
 	if !repeats {
 		return err
 	}
-	return errors.New(said)
+	return newServerError(said)
 }
 
 // answered reports whether err is an error reply: the server was reached, and refuses.

@@ -122,7 +122,7 @@ func (g *guard) explain(err error) error {
 		return err
 	}
 	if said := g.said.Load(); said != nil {
-		return refused{fmt.Errorf("%s: %w", *said, err)}
+		return refused{fmt.Errorf("%w: %w", lastWord(*said), err)}
 	}
 	advice := "a proxy must support HELLO and CLIENT"
 	if _, secure := g.Conn.(*tls.Conn); !secure {
@@ -136,6 +136,12 @@ type refused struct{ error }
 
 // Unwrap returns the error itself.
 func (r refused) Unwrap() error { return r.error }
+
+// lastWord is a server's error before it closed a connection. It is no redis.Error, which go-redis
+// would take for a reply on a connection that goes on.
+type lastWord string
+
+func (w lastWord) Error() string { return string(w) }
 
 // SetDeadline implements net.Conn.
 func (g *guard) SetDeadline(t time.Time) error {
