@@ -24,3 +24,7 @@ func hold(*quorumlock.Lease, signals, job) (ending, error) {
 func isWatchdog([]string) bool { return false }
 
 func watch() int { return exitRunFailed }
+
+func isRenumber([]string) bool { return false }
+
+func renumber([]string) int { return exitRunFailed }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -83,6 +84,10 @@ type holder struct {
 // hold runs a command until it and all its descendants have ended. Without renewals, hold ends them
 // before the end of the lease.
 func hold(lease *quorumlock.Lease, s signals, j job) (ending, error) {
+	j, err := j.renumbered()
+	if err != nil {
+		return ending{}, &statusError{exitRunFailed, fmt.Errorf("run: %w", err)}
+	}
 	h := &holder{lease: lease, job: j}
 	h.renewed()
 	adopt() // for the processes of a watchdog that was killed
@@ -124,11 +129,8 @@ func (h *holder) start() (<-chan report, error) {
 	defer reportsW.Close() //nolint:errcheck // the watchdog has its own
 	h.orders = ordersW
 	// The process group is a new one, so that a signal to this one's group does not stop or kill
-	// the watchdog.
-	p, err := os.StartProcess(path, []string{watchdogName, watchdogArgument}, &os.ProcAttr{
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, ordersR, reportsW},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
-	})
+	// the watchdog. It inherits all that run has inherited, and the two ends of the pipes.
+	p, err := startWith(path, []string{watchdogName, watchdogArgument}, ordersR, reportsW)
 	if err != nil {
 		return nil, errs.Join(err, ordersW.Close(), reportsR.Close())
 	}
@@ -160,6 +162,23 @@ func (h *holder) start() (<-chan report, error) {
 	_, err = h.orders.Write(append(first, '\n'))
 	_ = h.orders.SetWriteDeadline(time.Time{})
 	return reports, err
+}
+
+// startWith starts a process with further files, and their numbers as arguments. The process has
+// the files under the same numbers: those that os.ProcAttr would give to them may be taken by files
+// that it inherits.
+func startWith(path string, args []string, files ...*os.File) (*os.Process, error) {
+	for _, f := range files {
+		fd := f.Fd()
+		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
+			return nil, err
+		}
+		args = append(args, strconv.Itoa(int(fd)))
+	}
+	return os.StartProcess(path, args, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
 }
 
 // order sends an order to the watchdog without waiting. It is lost only if the pipe is full,

@@ -88,6 +88,9 @@ func main() {
 	if isWatchdog(os.Args) {
 		os.Exit(watch())
 	}
+	if isRenumber(os.Args) {
+		os.Exit(renumber(os.Args))
+	}
 	redis.SetLogger(silent{}) // go-redis writes every failed dial to stderr
 	args := hidePasswords(os.Args)[1:]
 	ctx := context.Background()

@@ -16,7 +16,7 @@ import (
 var testBinary string
 
 func TestMain(m *testing.M) {
-	if isWatchdog(os.Args) || filepath.Base(os.Args[0]) == "quorumlock" {
+	if isWatchdog(os.Args) || isRenumber(os.Args) || filepath.Base(os.Args[0]) == "quorumlock" {
 		main()
 	}
 	if file := os.Getenv(beatFile); file != "" {

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -21,7 +22,9 @@ import (
 // before the last end that it received, even if run is stopped, killed or blocked. On Linux the
 // watchdog is the parent of all descendants of the command.
 
-// watchdogArgument is the one argument of the watchdog's process.
+// watchdogArgument is the first argument of the watchdog's process. The file descriptors of its
+// orders and reports follow. They are above those that run has inherited: the command inherits these
+// under their own numbers, such as a log of the shell, or the pipes of make's jobserver.
 const watchdogArgument = "lease-watchdog"
 
 // watchdogName is the name of the watchdog in process listings. It differs from the tool's, so that
@@ -29,13 +32,7 @@ const watchdogArgument = "lease-watchdog"
 const watchdogName = "lease-watchdog"
 
 // isWatchdog reports whether this process is a watchdog.
-func isWatchdog(args []string) bool { return len(args) == 2 && args[1] == watchdogArgument }
-
-// The file descriptors of the watchdog.
-const (
-	ordersFD  = 3
-	reportsFD = 4
-)
+func isWatchdog(args []string) bool { return len(args) == 4 && args[1] == watchdogArgument }
 
 func init() {
 	// The kernel kills the command when the thread that started it ends: that must be the main
@@ -92,10 +89,15 @@ func watch() int {
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
-	unix.CloseOnExec(ordersFD)
-	unix.CloseOnExec(reportsFD)
-	orders := readOrders(os.NewFile(ordersFD, "orders"))
-	w := &watchdog{reports: json.NewEncoder(os.NewFile(reportsFD, "reports")), own: make(map[syscall.Signal]int64)}
+	in, inErr := strconv.Atoi(os.Args[2])
+	out, outErr := strconv.Atoi(os.Args[3])
+	if inErr != nil || outErr != nil {
+		return exitRunFailed // nobody but run starts it
+	}
+	unix.CloseOnExec(in)
+	unix.CloseOnExec(out)
+	orders := readOrders(os.NewFile(uintptr(in), "orders"))
+	w := &watchdog{reports: json.NewEncoder(os.NewFile(uintptr(out), "reports")), own: make(map[syscall.Signal]int64)}
 	first, ok := <-orders
 	if !ok || first.Start == nil {
 		return exitRunFailed // run has gone already
