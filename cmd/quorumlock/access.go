@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -51,8 +52,27 @@ func (a *access) password() (string, error) {
 	return p, nil
 }
 
-// tls returns the TLS configuration of the server, or nil.
+// tls returns the TLS configuration of the server, or nil. It reads the files again for each new
+// connection, since certificates are rotated. After a failure it uses the last ones.
 func (a *access) tls() (*tls.Config, error) {
+	config, err := a.read()
+	if config == nil || err != nil || !areFiles(a.HTTPSCert, a.HTTPSKey, a.HTTPSClients) {
+		return config, err
+	}
+	var last atomic.Pointer[tls.Config]
+	last.Store(config)
+	config = config.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		if now, err := a.read(); err == nil {
+			last.Store(now)
+		}
+		return last.Load(), nil
+	}
+	return config, nil
+}
+
+// read reads the files of the TLS configuration. It returns nil without HTTPS.
+func (a *access) read() (*tls.Config, error) {
 	if (a.HTTPSCert == "") != (a.HTTPSKey == "") {
 		return nil, errors.New("--https-cert and --https-key go together: give both")
 	}
@@ -66,13 +86,14 @@ func (a *access) tls() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--https-cert: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
 	if a.HTTPSClients != "" {
 		pem, err := os.ReadFile(a.HTTPSClients)
 		if err != nil {
 			return nil, fmt.Errorf("--https-client-ca: %w", err)
 		}
 		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		config.SessionTicketsDisabled = true // a ticket would outlive the authority of its client
 		if !config.ClientCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("--https-client-ca: %s has no certificate in PEM", a.HTTPSClients)
 		}
@@ -84,9 +105,10 @@ func (a *access) tls() (*tls.Config, error) {
 type gate struct {
 	next      http.Handler
 	user      [sha256.Size]byte
-	password  [sha256.Size]byte
-	asks      bool // whether it requires the password
-	localOnly bool // answer only to names of this machine, against DNS rebinding in a browser here
+	password  [sha256.Size]byte      // guarded by mu
+	asks      bool                   // whether it requires the password
+	reread    func() (string, error) // returns the present password; nil if it cannot change
+	localOnly bool                   // answer only to names of this machine, against DNS rebinding in a browser here
 
 	mu    sync.Mutex
 	busy  map[netip.Prefix]int // requests in progress, by address
@@ -200,10 +222,18 @@ func (g *gate) guesses(r *http.Request) bool {
 	return false
 }
 
-// knows compares hashes, so that its duration reveals nothing, not even the length.
+// knows compares hashes, so that its duration reveals nothing, not even the length. It reads the
+// password again, since passwords are rotated, too.
 func (g *gate) knows(r *http.Request) bool {
 	user, password, _ := r.BasicAuth()
 	u, p := sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reread != nil {
+		if now, err := g.reread(); err == nil { // otherwise the last one counts
+			g.password = sha256.Sum256([]byte(now))
+		}
+	}
 	return subtle.ConstantTimeCompare(u[:], g.user[:])&subtle.ConstantTimeCompare(p[:], g.password[:]) == 1
 }
 

@@ -110,8 +110,12 @@ func (c *serveCommand) Run(e *env) (err error) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	o := newObserver(client, c)
+	g := newGate(newSite(o), c.User, password, local && !asks && !c.WithoutAuth)
+	if areFiles(c.PasswordFile) {
+		g.reread = c.access.password
+	}
 	s := &http.Server{
-		Handler:           newGate(newSite(o), c.User, password, local && !asks && !c.WithoutAuth),
+		Handler:           g,
 		TLSConfig:         secure,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,

@@ -487,6 +487,51 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 	})
 }
 
+// Certificates and passwords are rotated while serve runs: a new connection gets the present ones.
+// Files that cannot be read, as in the middle of a change, leave the last ones in use.
+func TestServeReadsItsFilesAgain(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	locktest.Must(t, os.WriteFile(file("password"), []byte("first secret\n"), 0o600), "WriteFile")
+	locktest.Certificate(t, dir, "server", nil, nil)
+	a := &access{HTTPSCert: file("server.pem"), HTTPSKey: file("server.key"), User: "u", PasswordFile: file("password")}
+	config, err := a.tls()
+	locktest.Must(t, err, "the files of the server")
+	g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "u", "first secret", false)
+	g.reread = a.password
+	s := httptest.NewUnstartedServer(g)
+	s.TLS, s.Config.ErrorLog = config, log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	check := func(what string, want []byte, password string) {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodGet, s.URL, nil)
+		locktest.Must(t, err, "NewRequest")
+		r.SetBasicAuth("u", password)
+		all := &tls.Config{InsecureSkipVerify: true} // the test compares the certificate itself
+		got, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: all, DisableKeepAlives: true}}).Do(r)
+		locktest.Must(t, err, "%s", what)
+		defer got.Body.Close() //nolint:errcheck // it is empty
+		locktest.Equal(t, got.StatusCode, http.StatusOK, "%s: status with %q", what, password)
+		if !slices.Equal(got.TLS.PeerCertificates[0].Raw, want) {
+			t.Errorf("%s: another certificate", what)
+		}
+	}
+	raw := func() []byte {
+		pair, err := tls.LoadX509KeyPair(file("server.pem"), file("server.key"))
+		locktest.Must(t, err, "LoadX509KeyPair")
+		return pair.Certificate[0]
+	}
+	first := raw()
+	check("before", first, "first secret")
+	locktest.Must(t, os.Remove(file("server.key")), "Remove")
+	locktest.Must(t, os.WriteFile(file("password"), nil, 0o600), "WriteFile")
+	check("without a key", first, "first secret")
+	locktest.Certificate(t, dir, "server", nil, nil)
+	locktest.Must(t, os.WriteFile(file("password"), []byte("second secret\n"), 0o600), "WriteFile")
+	check("after", raw(), "second secret")
+}
+
 // With --https-client-ca only clients with a certificate of that authority are admitted.
 func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
 	dir := t.TempDir()
