@@ -96,8 +96,10 @@ type Hold interface {
 }
 
 // Lease is a handle on a hold, which is bounded in time. Every successful call of Lock or TryLock
-// returns a Lease of its own, and its Unlock leaves the hold. A Lease is safe for concurrent use;
-// its zero value is not usable. A copy of a Lease is the same lease, and compares equal to it.
+// returns a Lease of its own, and its Unlock leaves the hold. A Lease is safe for concurrent use. A
+// copy of a Lease is the same lease, and compares equal to it. A nil or zero Lease holds nothing:
+// its context is done, and its methods return [ErrNotHeld] or zero values. So an Unlock may be
+// deferred before the error of Lock is known.
 type Lease struct{ *lease }
 
 // lease is the state that all copies of a Lease share.
@@ -119,44 +121,78 @@ func NewLease(parent context.Context, h Hold) (*Lease, context.CancelCauseFunc) 
 	return &l.first, cancel
 }
 
+// none reports whether l was never granted.
+func (l *Lease) none() bool { return l == nil || l.lease == nil }
+
+// held returns the hold, or one of nobody.
+func (l *Lease) held() Hold {
+	if l.none() {
+		return noHold{}
+	}
+	return l.hold
+}
+
+// noHold is the hold of a lease that was never granted.
+type noHold struct{}
+
+func (noHold) Name() string                                          { return "" }
+func (noHold) Owner() Owner                                          { return "" }
+func (noHold) Token() uint64                                         { return 0 }
+func (noHold) ValidUntil() time.Time                                 { return time.Time{} }
+func (noHold) HoldCount() int                                        { return 0 }
+func (noHold) Extend(context.Context) error                          { return ErrNotHeld }
+func (noHold) EndLease(context.Context, *Lease, time.Duration) error { return ErrNotHeld }
+
+// notHeld is the context of a lease that was never granted.
+var notHeld = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrNotHeld)
+	return ctx
+}()
+
 // Name returns the name of the lock.
-func (l *Lease) Name() string { return l.hold.Name() }
+func (l *Lease) Name() string { return l.held().Name() }
 
 // Owner returns the owner of the hold, as in Inspect. On the nodes, the number of a cell follows,
 // see [Owner].
-func (l *Lease) Owner() Owner { return l.hold.Owner() }
+func (l *Lease) Owner() Owner { return l.held().Owner() }
 
 // Token returns the fencing token: a number that is unique among the grants of a lock and higher
 // than the token of every earlier grant. It is constant for the whole lease. Send the token with
 // every write to the resource that the lock protects. The resource must refuse a write with a lower
 // token than the highest so far: see package fence. (Kleppmann, "How to do distributed locking",
 // 2016.)
-func (l *Lease) Token() uint64 { return l.hold.Token() }
+func (l *Lease) Token() uint64 { return l.held().Token() }
 
 // ValidUntil returns the end of the lease's validity without further renewals, on this process's
 // clock. Every renewal moves it. After a loss, or a release by the last Unlock, it is no later than
 // that event. After a handoff by the previous holder, the first validity is 1.8 s at most; some 50
 // ms later the lease is renewed for its whole TTL.
-func (l *Lease) ValidUntil() time.Time { return l.hold.ValidUntil() }
+func (l *Lease) ValidUntil() time.Time { return l.held().ValidUntil() }
 
 // Slot returns the number of the lease's slot in a semaphore, from 0. It is constant for the whole
 // lease. For a MultiLock it is the slot of the first semaphore among the members. For other locks
 // it is 0.
 func (l *Lease) Slot() int {
-	if h, ok := l.hold.(interface{ Slot() int }); ok {
+	if h, ok := l.held().(interface{ Slot() int }); ok {
 		return h.Slot()
 	}
 	return 0
 }
 
 // HoldCount returns the number of leases of the hold that were not unlocked.
-func (l *Lease) HoldCount() int { return l.hold.HoldCount() }
+func (l *Lease) HoldCount() int { return l.held().HoldCount() }
 
 // Context returns a context for the work that the lock protects. It is done when the lease is lost,
 // when the lease is unlocked, or when its parent, the ctx given to Lock, is done. After a loss, its
 // [context.Cause] matches [ErrLost]. The context is cancelled no later than the lease's deadline,
 // without waiting for a network call.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	if l.none() {
+		return notHeld
+	}
+	return l.ctx
+}
 
 // Extend gives the lease a new TTL at a quorum of the nodes. It returns [ErrLost] if the lease is
 // lost, and [ErrNotHeld] if it was unlocked. It returns a *[QuorumError] if too few nodes answered:
@@ -167,7 +203,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
-	if l.left.Load() {
+	if l.none() || l.left.Load() {
 		return ErrNotHeld
 	}
 	return l.hold.Extend(ctx)
@@ -199,7 +235,7 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
 		return errs.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))
 	}
-	if l.left.Swap(true) {
+	if l.none() || l.left.Swap(true) {
 		return ErrNotHeld
 	}
 	l.cancel(nil)
@@ -229,13 +265,13 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // was lost before or during the call, and [ErrNotHeld] if it was unlocked or detached before. It
 // returns a *[QuorumError] if fewer nodes than the quorum confirmed.
 func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {
-	h, ok := l.hold.(interface {
+	h, ok := l.held().(interface {
 		Detach(ctx context.Context, l *Lease, d time.Duration, leave func() bool) (string, error)
 	})
 	switch {
 	case ctx == nil:
 		return "", ErrNilContext
-	case l.left.Load():
+	case l.none() || l.left.Load():
 		return "", ErrNotHeld
 	case !ok:
 		return "", errs.Misusef("quorumlock: Detach: the lease of %q cannot be detached: use a Mutex, or the writer of an RWMutex, of package redlock", l.Name())
@@ -252,7 +288,7 @@ func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err e
 // String returns the lock, the owner, the fencing token and the end of the validity in one line,
 // for people.
 func (l *Lease) String() string {
-	if l == nil || l.lease == nil {
+	if l.none() {
 		return "no lease"
 	}
 	return fmt.Sprintf("lease of %q by %s, token %d, valid until %s", l.Name(), l.Owner().name(), l.Token(), l.ValidUntil().Format(time.RFC3339Nano))
@@ -261,7 +297,7 @@ func (l *Lease) String() string {
 // LogValue returns a group of the lock, the owner, the fencing token and the end of the validity.
 // It makes a Lease a [slog.LogValuer].
 func (l *Lease) LogValue() slog.Value {
-	if l == nil || l.lease == nil {
+	if l.none() {
 		return slog.StringValue(l.String())
 	}
 	return slog.GroupValue(

@@ -270,9 +270,26 @@ func TestLeaseIsShownAndLoggedWithWhatIdentifiesIt(t *testing.T) {
 	}
 }
 
-func TestNoLeaseIsShownAsNone(t *testing.T) {
+// A release is often deferred before the error of Lock is looked at.
+func TestALeaseThatWasNeverGrantedHoldsNothing(t *testing.T) {
 	for name, lease := range map[string]*quorumlock.Lease{"nil": nil, "zero": {}} {
-		locktest.Equal(t, lease.String(), "no lease", "%s: String", name)
-		locktest.Equal(t, lease.LogValue().String(), "no lease", "%s: LogValue", name)
+		t.Run(name, func(t *testing.T) {
+			locktest.Equal(t, lease.String(), "no lease", "String")
+			locktest.Equal(t, lease.LogValue().String(), "no lease", "LogValue")
+			locktest.Equal(t, lease.Name(), "", "Name")
+			locktest.Equal(t, lease.Owner(), "", "Owner")
+			locktest.Equal(t, lease.Token(), 0, "Token")
+			locktest.Equal(t, lease.Slot(), 0, "Slot")
+			locktest.Equal(t, lease.HoldCount(), 0, "HoldCount")
+			locktest.Equal(t, lease.ValidUntil(), time.Time{}, "ValidUntil")
+			locktest.Is(t, lease.Context().Err(), context.Canceled, "Context")
+			locktest.Is(t, context.Cause(lease.Context()), quorumlock.ErrNotHeld, "the context's cause")
+			locktest.Is(t, lease.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend")
+			locktest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock")
+			locktest.Is(t, lease.UnlockAfter(t.Context(), time.Second), quorumlock.ErrNotHeld, "UnlockAfter")
+			locktest.Is(t, locktest.Err(lease.Detach(t.Context(), time.Second)), quorumlock.ErrNotHeld, "Detach")
+			var noContext context.Context
+			locktest.Is(t, lease.Unlock(noContext), quorumlock.ErrNotHeld, "Unlock without a context")
+		})
 	}
 }

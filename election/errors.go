@@ -14,7 +14,7 @@ var (
 	// ErrNoLeader is the error of an election without a leader at a quorum.
 	ErrNoLeader = errors.New("quorumlock: no leader")
 
-	// ErrNotLeader is the error of Resign without a term of this Election.
+	// ErrNotLeader is the error of Resign without a term of this Election, or of a nil term.
 	ErrNotLeader = errors.New("quorumlock: this election does not lead")
 
 	// ErrResigned is the [context.Cause] of a term's context after Resign, or after the start of

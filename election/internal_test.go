@@ -79,3 +79,9 @@ func TestForbiddenCommandsAndWrongKeysAreIncurable(t *testing.T) {
 		locktest.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), false, "%v is incurable", err)
 	}
 }
+
+func TestResignOfATermThatWasNeverWonIsErrNotLeader(t *testing.T) {
+	for name, term := range map[string]*Term{"nil": nil, "zero": {}} {
+		locktest.Is(t, term.Resign(t.Context()), ErrNotLeader, "%s", name)
+	}
+}

@@ -121,8 +121,12 @@ func (t *Term) Value() string {
 // Resign returns [quorumlock.ErrLost] if the leadership was lost before, and a
 // *[quorumlock.QuorumError] if too few nodes confirmed the release: the others expire the lock with
 // its TTL. Repeated calls return the same result. With a nil ctx, Resign ends the term and returns
-// [quorumlock.ErrNilContext], joined with the error of the release, if any.
+// [quorumlock.ErrNilContext], joined with the error of the release, if any. Resign of a nil term
+// returns [ErrNotLeader], so that it may be deferred before the error of Campaign is known.
 func (t *Term) Resign(ctx context.Context) error {
+	if t == nil || t.term == nil {
+		return ErrNotLeader
+	}
 	_, err := t.resign(ctx)
 	return err
 }
