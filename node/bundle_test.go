@@ -34,7 +34,7 @@ func newBundles(id int, replies ...string) *bundles {
 		}
 		keys, _ := strconv.Atoi(args[2])
 		said, locks, reply := args[3], []string(nil), ":1\r\n"
-		if args[1] == wire.Bundle.SHA || args[1] == wire.Bundle.Source {
+		if args[1] == wire.Bundle.SHA() || args[1] == wire.Bundle.Source {
 			for _, of := range wire.Unbundled(args[3:3+keys], args[3+keys:]) {
 				locks = append(locks, of[0][0])
 			}

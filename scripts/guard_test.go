@@ -207,7 +207,7 @@ func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
 	if got := c.Guarded(0); got.Script != c.Script || len(got.Args()) != len(c.Args()) {
 		t.Errorf("got %+v, want %+v", got, c)
 	}
-	if c.Guarded(quarantine).Script.SHA == c.Script.SHA {
+	if c.Guarded(quarantine).Script.SHA() == c.Script.SHA() {
 		t.Error("the guard is not in the script")
 	}
 }

@@ -1,7 +1,6 @@
 package scripts_test
 
 import (
-	"crypto/sha1"
 	"fmt"
 	"testing"
 	"time"
@@ -30,8 +29,8 @@ func (s *server) standWith(waiter quorumlock.Owner, ticket int64, attempt int) w
 // handoff is the message of a handoff of x at cell 7, with its proof. What is a token, or one of a
 // slot.
 func handoff(waiter quorumlock.Owner, attempt int, what string) string {
-	proof := sha1.Sum(fmt.Appendf(nil, "%s %s %d 7 %s x %s", secret, string(waiter), attempt, what, secret))
-	return fmt.Sprintf("handoff %s %d 7 %s %x x", string(waiter), attempt, what, proof)
+	proof := wire.SHA1(fmt.Sprintf("%s %s %d 7 %s x %s", secret, string(waiter), attempt, what, secret))
+	return fmt.Sprintf("handoff %s %d 7 %s %s x", string(waiter), attempt, what, proof)
 }
 
 func TestAReleaseHandsOverToTheFirstInTheQueue(t *testing.T) {

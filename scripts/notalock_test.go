@@ -79,7 +79,7 @@ func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
 	// The others only look for an owner, who is not there.
 	looks := map[string]bool{}
 	for _, call := range []string{"acquire", "guarded", "force release", "inspect", "leader"} {
-		looks[all[call].Script.SHA] = true
+		looks[all[call].Script.SHA()] = true
 	}
 	for what, put := range noLocks {
 		for call, c := range all {
@@ -88,7 +88,7 @@ func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
 				put(s, "x")
 				s.put(wire.TokenKey("x"), "100")
 				ttl := s.data.TTL("x")
-				if looks[c.Script.SHA] || !isHash(what) {
+				if looks[c.Script.SHA()] || !isHash(what) {
 					s.refuses(c, quorumlock.ErrNotALock, "")
 				} else {
 					s.unchanged(func() {

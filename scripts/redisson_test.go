@@ -1,8 +1,6 @@
 package scripts_test
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"testing"
 
@@ -27,8 +25,7 @@ const thread = "5cbe9c86-0c1e-4f0e-8dd4-5a8ad4b4b3e7:42"
 
 func (s *server) redisson(source string, keys []string, args ...any) any {
 	s.Helper()
-	sum := sha1.Sum([]byte(source))
-	r := s.send(wire.NewCall(&wire.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, keys, args...))
+	r := s.send(wire.NewCall(&wire.Script{Source: source}, keys, args...))
 	if r.Err != nil && !errors.Is(r.Err, redis.Nil) {
 		s.Fatal(r.Err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -88,6 +89,26 @@ func TestALateGrantHasAnErrorOfItsOwn(t *testing.T) {
 		err := c.failure(tt.why)
 		if !errors.Is(err, quorumlock.ErrTooLate) || errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, quorumlock.ErrHeld) || !strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The last character of base64 has bits that no byte needs: a text that differs there is another
+// text, and no hold's.
+func TestATextThatDiffersInAnyCharacterIsNoHold(t *testing.T) {
+	for _, key := range []string{"x", "xy", "xyz"} {
+		p := &Parked{Key: key, Owner: "alice:1", Need: 2, Until: time.UnixMilli(1e12), Source: core.Source{Token: 7, Counts: []uint64{7, 8, 9}}}
+		text := p.String()
+		if _, err := ParseParked(text); err != nil {
+			t.Fatal(err)
+		}
+		for i := range text {
+			for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=." {
+				other := text[:i] + string(c) + text[i+1:]
+				if got, err := ParseParked(other); other != text && err == nil {
+					t.Errorf("%s for %s is accepted, as %+v", other, text, got)
+				}
+			}
 		}
 	}
 }

@@ -1,9 +1,9 @@
 package quorum
 
 import (
-	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
+	"hash/crc32"
 	"strings"
 	"time"
 
@@ -24,6 +24,9 @@ type Parked struct {
 // parkedPrefix begins the text. It has the version.
 const parkedPrefix = "qlh1."
 
+// encoding is that of the text. It is strict: bits that no byte needs must be zero.
+var encoding = base64.RawURLEncoding.Strict()
+
 // String returns the text: the prefix, then the fields and their checksum in base64.
 func (p *Parked) String() string {
 	var b []byte
@@ -37,8 +40,7 @@ func (p *Parked) String() string {
 	}
 	add(uint64(len(p.Key)))
 	b = append(append(b, p.Key...), p.Owner...)
-	sum := sha1.Sum(b)
-	return parkedPrefix + base64.RawURLEncoding.EncodeToString(append(b, sum[:4]...))
+	return parkedPrefix + encoding.EncodeToString(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
 }
 
 // ParseParked parses a text. The error is an ErrMisuse.
@@ -50,12 +52,12 @@ func ParseParked(text string) (*Parked, error) {
 	if !ours {
 		return nil, bad("is not of a detached lease, or of another version of this library")
 	}
-	b, err := base64.RawURLEncoding.DecodeString(code)
+	b, err := encoding.DecodeString(code)
 	if err != nil || len(b) < 4 {
 		return nil, bad("is damaged")
 	}
 	b, end := b[:len(b)-4], b[len(b)-4:]
-	if sum := sha1.Sum(b); string(sum[:4]) != string(end) {
+	if crc32.ChecksumIEEE(b) != binary.BigEndian.Uint32(end) {
 		return nil, bad("is damaged")
 	}
 	good := true

@@ -90,7 +90,7 @@ func (f *pipeline) encode() {
 	if f.source {
 		out = appendBulk(appendBulk(out, "eval"), wire.Bundle.Source)
 	} else {
-		out = appendBulk(appendBulk(out, "evalsha"), wire.Bundle.SHA)
+		out = appendBulk(appendBulk(out, "evalsha"), wire.Bundle.SHA())
 	}
 	at := len(out)
 	out = closeBulk(strconv.AppendInt(openBulk(out), int64(keys), 10), at)

@@ -40,7 +40,7 @@ func (c *command) set(t *request, index int, call *wire.Call) {
 	c.count = 3 + keys + args
 	c.sent = appendArray(c.sent[:0], c.count)
 	c.sent = appendBulk(c.sent, "evalsha")
-	c.sent = appendBulk(c.sent, c.script.SHA)
+	c.sent = appendBulk(c.sent, c.script.SHA())
 	c.after = len(c.sent)
 	c.sent = closeBulk(strconv.AppendInt(openBulk(c.sent), int64(keys), 10), c.after)
 	c.key, c.keys = len(c.sent), keys

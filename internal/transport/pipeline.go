@@ -314,8 +314,8 @@ func (l *lane) resend(f *pipeline) {
 	var scripts []string
 	for i, c := range f.calls {
 		isUnknown := c.resend && i < f.alone
-		if isUnknown && !c.got && (c.wasUnknown || !slices.Contains(scripts, c.script.SHA)) {
-			scripts = append(scripts, c.script.SHA)
+		if isUnknown && !c.got && (c.wasUnknown || !slices.Contains(scripts, c.script.SHA())) {
+			scripts = append(scripts, c.script.SHA())
 			c.sendSource()
 		}
 		c.wasUnknown, c.resend = isUnknown, false

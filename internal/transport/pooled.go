@@ -75,7 +75,7 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 	}
 	cmds := make([]once, len(calls))
 	for i, c := range calls {
-		cmds[i] = alone(ctx, "evalsha", n.scriptFor(c.Script).SHA, c)
+		cmds[i] = alone(ctx, "evalsha", n.scriptFor(c.Script).SHA(), c)
 	}
 	n.process(ctx, cmds)
 

@@ -3,12 +3,14 @@
 package wire
 
 import (
+	"crypto/fips140"
 	"crypto/sha1"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -42,13 +44,30 @@ func Scripts() []*Script {
 	}
 }
 
-// Script is the source of a script and the SHA-1 that EVALSHA takes. It is immutable once the
-// program has started.
+// Script is the source of a script. It is immutable once the program has started.
 type Script struct {
 	Name   string // file name in package scripts, without the extension
 	Source string
-	SHA    string
 	Letter byte // names the script in a bundle; 0 if bundles exclude it
+
+	hash sync.Once // of sha
+	sha  string
+}
+
+// SHA returns the SHA-1 of the source, which EVALSHA takes.
+func (s *Script) SHA() string {
+	s.hash.Do(func() { s.sha = SHA1(s.Source) })
+	return s.sha
+}
+
+// SHA1 returns the SHA-1 of a text in hexadecimal digits, as redis.sha1hex does. Redis names scripts
+// by it, and its Lua has no other hash, so it is computed under GODEBUG=fips140=only, too.
+func SHA1(text string) (digits string) {
+	fips140.WithoutEnforcement(func() {
+		sum := sha1.Sum([]byte(text))
+		digits = hex.EncodeToString(sum[:])
+	})
+	return digits
 }
 
 // lua returns a file of package scripts with each include line replaced by the file that it names.
@@ -77,8 +96,7 @@ func file(name string) string {
 }
 
 func newScript(name, source string) *Script {
-	sum := sha1.Sum([]byte(source))
-	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
+	return &Script{Name: name, Source: source}
 }
 
 const (
@@ -267,8 +285,7 @@ func ParseHandoff(rest string) (h Handoff, ok bool) {
 // secret. It is false for an empty secret, that of a TryLock, which gets no handoffs.
 func (h Handoff) ProvenBy(secret string) bool {
 	said := fmt.Sprintf("%s %s %d %d %s %s %s", secret, string(h.Waiter), h.Attempt, h.Cell, h.token, h.Lock, secret)
-	sum := sha1.Sum([]byte(said))
-	return secret != "" && subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(h.proof)) == 1
+	return secret != "" && subtle.ConstantTimeCompare([]byte(SHA1(said)), []byte(h.proof)) == 1
 }
 
 // String returns the entry in the form that the scripts take.

@@ -139,7 +139,7 @@ func (p *process) setTime(to scriptmodel.Time) {
 func (p *process) run(c wire.Call) ([]byte, []scriptmodel.Message) {
 	keys := c.Keys()
 	script, own := request(c, &p.turn)
-	args := []any{"evalsha", script.SHA, len(keys)}
+	args := []any{"evalsha", script.SHA(), len(keys)}
 	for _, k := range keys {
 		args = append(args, k)
 		p.see(k)

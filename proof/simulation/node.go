@@ -362,7 +362,7 @@ func count(digits string) int {
 var named, shas = func() (names, shas map[string]string) {
 	names, shas = make(map[string]string), make(map[string]string)
 	for _, s := range append(wire.Scripts(), wire.Bundle) {
-		names[s.SHA], names[s.Source], shas[s.Source] = s.Name, s.Name, s.SHA
+		names[s.SHA()], names[s.Source], shas[s.Source] = s.Name, s.Name, s.SHA()
 	}
 	return names, shas
 }()

@@ -2,8 +2,6 @@ package embedded
 
 import (
 	"bytes"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"io"
 	"slices"
@@ -14,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded/redislua"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // lua runs the scripts of one server, one at a time, in an interpreter that is reused. miniredis
@@ -121,8 +120,7 @@ func (s *Server) manage(c *server.Peer, args []string) {
 }
 
 func (s *Server) load(source string) (sha string) {
-	sum := sha1.Sum([]byte(source))
-	sha = hex.EncodeToString(sum[:])
+	sha = wire.SHA1(source)
 	s.lua.loaded[sha] = source
 	return sha
 }

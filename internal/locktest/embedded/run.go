@@ -72,7 +72,7 @@ func (s *Server) afterRun(r Run) {
 var known = func() map[string]string {
 	names := make(map[string]string)
 	for _, s := range append(wire.Scripts(), wire.Bundle) {
-		names[s.SHA], names[s.Source] = s.Name, s.Name
+		names[s.SHA()], names[s.Source] = s.Name, s.Name
 	}
 	return names
 }()

@@ -9,8 +9,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -19,6 +17,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 	lua "github.com/yuin/gopher-lua"
+
+	scripts "github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/yuin/gopher-lua/parse"
 )
 
@@ -65,8 +65,7 @@ func New() *Interpreter {
 		"call":  func(l *lua.LState) int { return in.call(l, true) },
 		"pcall": func(l *lua.LState) int { return in.call(l, false) },
 		"sha1hex": func(l *lua.LState) int {
-			sum := sha1.Sum([]byte(l.CheckString(1)))
-			l.Push(lua.LString(hex.EncodeToString(sum[:])))
+			l.Push(lua.LString(scripts.SHA1(l.CheckString(1))))
 			return 1
 		},
 		"error_reply": func(l *lua.LState) int { l.Push(failure(l, l.CheckString(1))); return 1 },
