@@ -185,8 +185,12 @@ func judgeTogether(nodes []NodeReport, quorum int) (found []Finding) {
 			fmt.Sprintf("%d of %d nodes are servers that grant locks, and a lock takes %d", servers, len(nodes), quorum),
 			"bring back those that do not answer or refuse, or add servers"})
 	}
-	if len(nodes) == 1 {
+	switch n := len(nodes); {
+	case n == 1:
 		found = append(found, Finding{OneNode, Advice, "", "there is one node only: a lock is lost with it", "use three or five nodes"})
+	case n%2 == 0 && quorum == n/2+1:
+		found = append(found, Finding{EvenNodes, Advice, "", fmt.Sprintf("there are %d nodes, of which %d may be down, as of %d", n, n-quorum, n-1),
+			fmt.Sprintf("use %d nodes, or %d", n+1, n-1)})
 	}
 	return found
 }

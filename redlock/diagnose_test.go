@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,23 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 		if !h.OK() {
 			t.Error("one node is not OK")
 		}
+	})
+}
+
+func TestAnEvenNumberOfNodesIsAdvisedAgainst(t *testing.T) {
+	for n, want := range map[int][]redlock.Finding{
+		2: {{Kind: redlock.EvenNodes, Severity: redlock.Advice, Problem: "2 nodes, of which 0 may be down, as of 1", Fix: "use 3 nodes"}},
+		3: nil,
+		4: {{Kind: redlock.EvenNodes, Severity: redlock.Advice, Problem: "4 nodes, of which 1 may be down, as of 3", Fix: "use 5 nodes, or 3"}},
+	} {
+		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
+			c, _ := locktest.Client(t, n)
+			finds(t, check(t, c, true), want...)
+		})
+	}
+	locktest.Run(t, "a larger quorum", func(t *testing.T) { // of which two may forget
+		c, _ := locktest.Client(t, 4, quorumlock.WithQuorum(4))
+		finds(t, check(t, c, true))
 	})
 }
 

@@ -43,6 +43,7 @@ const (
 	Refuses        Kind = "refuses"         // a node answers, and refuses this client or a lock
 	Shard          Kind = "shard"           // a server of a cluster: it lacks names of other shards
 	OneNode        Kind = "one node"        // there is only one node
+	EvenNodes      Kind = "even nodes"      // the number of nodes is even: one of them adds no safety
 	SameServer     Kind = "same server"     // two nodes lead to one server
 	SeveralServers Kind = "several servers" // the address of a node leads to several servers
 	NotMaster      Kind = "not a master"    // the server is no master: it takes no writes
