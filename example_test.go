@@ -119,7 +119,7 @@ func ExampleLease() {
 	// written: 19 left
 	// written: 18 left
 	// refused: 17 left
-	// quorumlock: lease not held
+	// quorumlock: lease not held: the lease of the lock "stock:17" was unlocked or detached before
 }
 
 func ExampleLease_Context() {

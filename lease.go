@@ -124,6 +124,21 @@ func NewLease(parent context.Context, h Hold) (*Lease, context.CancelCauseFunc) 
 // none reports whether l was never granted.
 func (l *Lease) none() bool { return l == nil || l.lease == nil }
 
+// named returns an error of the hold with the name of the lock, and a loss with its reason.
+func (l *Lease) named(err error) error {
+	switch {
+	case l.none():
+	case err == ErrNotHeld: //nolint:errorlint // an error that wraps it says more
+		return fmt.Errorf("%w: the lease of %s was unlocked or detached before", ErrNotHeld, lockName(l.Name()))
+	case err == ErrLost: //nolint:errorlint // an error that wraps it says more
+		if e, ok := errors.AsType[*LostError](context.Cause(l.ctx)); ok {
+			return e
+		}
+		return &LostError{Name: l.Name(), Owner: l.Owner()}
+	}
+	return err
+}
+
 // held returns the hold, or one of nobody.
 func (l *Lease) held() Hold {
 	if l.none() {
@@ -204,9 +219,9 @@ func (l *Lease) Extend(ctx context.Context) error {
 		return ErrNilContext
 	}
 	if l.none() || l.left.Load() {
-		return ErrNotHeld
+		return l.named(ErrNotHeld)
 	}
-	return l.hold.Extend(ctx)
+	return l.named(l.hold.Extend(ctx))
 }
 
 // Unlock leaves the lock; the last lease of a hold to leave releases it. Unlock cancels the lease's
@@ -236,10 +251,10 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 		return errs.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))
 	}
 	if l.none() || l.left.Swap(true) {
-		return ErrNotHeld
+		return l.named(ErrNotHeld)
 	}
 	l.cancel(nil)
-	return l.hold.EndLease(ctx, &l.first, max(d, 0))
+	return l.named(l.hold.EndLease(ctx, &l.first, max(d, 0)))
 }
 
 // Detach ends the lease in this process, and keeps the hold for another process. It returns a text,
@@ -272,17 +287,18 @@ func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err e
 	case ctx == nil:
 		return "", ErrNilContext
 	case l.none() || l.left.Load():
-		return "", ErrNotHeld
+		return "", l.named(ErrNotHeld)
 	case !ok:
 		return "", errs.Misusef("quorumlock: Detach: the lease of %q cannot be detached: use a Mutex, or the writer of an RWMutex, of package redlock", l.Name())
 	}
-	return h.Detach(ctx, &l.first, d, func() bool {
+	text, err = h.Detach(ctx, &l.first, d, func() bool {
 		if l.left.Swap(true) {
 			return false
 		}
 		l.cancel(ErrDetached)
 		return true
 	})
+	return text, l.named(err)
 }
 
 // String returns the lock, the owner, the fencing token and the end of the validity in one line,

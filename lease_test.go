@@ -293,3 +293,30 @@ func TestALeaseThatWasNeverGrantedHoldsNothing(t *testing.T) {
 		})
 	}
 }
+
+func TestAnErrorOfALeaseNamesItsLock(t *testing.T) {
+	f := &fakeLock{}
+	lease := f.mustLock(t)
+	locktest.OK(t, lease.Unlock(t.Context()), "Unlock")
+	again := map[string]error{"Unlock": lease.Unlock(t.Context()), "Extend": lease.Extend(t.Context()), "Detach": locktest.Err(lease.Detach(t.Context(), time.Second))}
+	for what, err := range again {
+		if !errors.Is(err, quorumlock.ErrNotHeld) || !strings.Contains(err.Error(), `"fake" was unlocked or detached before`) {
+			t.Errorf("%s after Unlock: %v", what, err)
+		}
+	}
+	f = &fakeLock{leaveErr: quorumlock.ErrLost, extendErr: quorumlock.ErrLost}
+	lease = f.mustLock(t)
+	want := &quorumlock.LostError{Name: "fake", Owner: "owner:1"}
+	for what, err := range map[string]error{"Extend": lease.Extend(t.Context()), "Unlock": lease.Unlock(t.Context())} {
+		if got, ok := errors.AsType[*quorumlock.LostError](err); !ok || got.Error() != want.Error() || got.Owner != want.Owner {
+			t.Errorf("%s of a lost lease: %v, want %v", what, err, want)
+		}
+	}
+	f = &fakeLock{leaveErr: quorumlock.ErrLost}
+	lease = f.mustLock(t)
+	cause := &quorumlock.LostError{Name: "fake", Reason: "it was not renewed in time"}
+	f.lose(cause)
+	if err := lease.Unlock(t.Context()); err != error(cause) {
+		t.Errorf("Unlock after a loss: %v, want its cause", err)
+	}
+}

@@ -13,7 +13,7 @@ type HeldError struct {
 	Holder   Owner         // empty if unknown, as when the lock is free but has a queue
 	TTL      time.Duration // of the holder's key, which a renewal may prolong; 0 if unknown
 	Position int           // the caller's position in the queue, from 1; 0 if it is not queued
-	Own      bool          // the holder is of the caller's client: use a ctx of its lease to enter
+	Own      bool          // the holder is another call of the caller's client
 }
 
 // Error returns the holder, the remaining time and the caller's position, as far as known.
@@ -33,9 +33,6 @@ func (e *HeldError) Error() string {
 	}
 	if e.Position > 0 {
 		fmt.Fprintf(&b, "; this call is number %d in the queue", e.Position)
-	}
-	if e.Own {
-		b.WriteString(": pass the lease's context to enter the hold again")
 	}
 	return b.String()
 }

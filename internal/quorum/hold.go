@@ -365,7 +365,7 @@ func (c *call) confirmed() error {
 	confirmed, broken := c.machine.Released()
 	switch {
 	case broken: // the keys were gone, so another owner could have held the lock
-		return quorumlock.ErrLost
+		return c.lostError(core.Gone)
 	case !confirmed:
 		return c.quorumError(c.machine.Confirmed())
 	}
@@ -404,6 +404,9 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	}
 	in, _ := lease.Context().Value(settings.HeldKey{}).(*holds)
 	if in == nil || !in.call.lock.over(l) {
+		if lease.Name() == l.name {
+			return errs.Misusef("quorumlock: Downgrade: the lease of %q is of another client, or of another kind of lock: use the RWMutex that has returned it", l.name)
+		}
 		return errs.Misusef("quorumlock: Downgrade: the lease is of the lock %q, not of %q", lease.Name(), l.name)
 	}
 	c := in.call

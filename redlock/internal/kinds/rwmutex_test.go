@@ -383,6 +383,10 @@ func TestDowngradeOfWhatIsNoWritersLease(t *testing.T) {
 		y := locktest.Lock(t, c.RWMutex("y"))
 		refused("another lock's", y, `of the lock "y"`)
 		locktest.Unlock(t, y)
+		other, _ := locktest.Another(t, servers)
+		theirs := locktest.Lock(t, other.RWMutex("x"))
+		refused("another client's", theirs, "of another client")
+		locktest.Unlock(t, theirs)
 		w := locktest.Lock(t, m)
 		var none context.Context
 		locktest.Is(t, m.Downgrade(none, w), quorumlock.ErrNilContext, "with a nil context")
