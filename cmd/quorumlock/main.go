@@ -171,6 +171,11 @@ func dispatch(e *env, args []string) error {
 	if slices.ContainsFunc(own, isHelp) {
 		return help(e.text, parser.Model.Node, args[:1])
 	}
+	for i, a := range own { // before an error repeats it
+		if i > 0 && isURL.MatchString(a) && !strings.HasPrefix(own[i-1], "--") {
+			return usageError(command.Name + ": a URL is not part of --nodes: separate the URLs by commas, as in --nodes redis://10.0.0.1,redis://10.0.0.2")
+		}
+	}
 	if command.Name == "run" {
 		c.Run.command = behind
 	} else if dashes {
@@ -195,13 +200,21 @@ func split(args []string) (own, behind []string, dashes bool) {
 	return args, nil, false
 }
 
+// isURL matches the URL of a node.
+var isURL = regexp.MustCompile(`^(redis|rediss|unix)://`)
+
 // badArguments returns the error for invalid arguments of a command. It repeats no argument that
 // may be a URL with a password.
 func badArguments(command string, args []string, err error) error {
 	text, hint := err.Error(), ""
+	if command == "run" && !slices.Contains(args, "--") {
+		hint = ": put -- before the command and its arguments"
+	}
 	for _, a := range args {
 		if strings.Contains(a, "://") {
-			hint = ": give the URLs of nodes as --nodes redis://host:6379,redis://..."
+			if hint == "" {
+				hint = ": give the URLs of nodes as --nodes redis://host:6379,redis://..."
+			}
 			text = strings.ReplaceAll(text, a, "(a URL)")
 			if _, value, ok := strings.Cut(a, "="); ok {
 				text = strings.ReplaceAll(text, value, "(a URL)")

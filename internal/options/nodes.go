@@ -75,7 +75,8 @@ func ReadNodes(where, file string) (urls []string, err error) {
 	return urls, nil
 }
 
+// isNodeURL reports whether s is one URL, as far as its scheme shows.
 func isNodeURL(s string) bool {
-	scheme, _, ok := strings.Cut(s, "://")
-	return ok && (scheme == "redis" || scheme == "rediss" || scheme == "unix")
+	scheme, rest, ok := strings.Cut(s, "://")
+	return ok && !strings.Contains(rest, "://") && (scheme == "redis" || scheme == "rediss" || scheme == "unix")
 }

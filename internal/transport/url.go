@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -19,6 +20,9 @@ func parse(rawURL string) (*redis.Options, error) {
 	}
 	if err := checkScheme(rawURL); err != nil {
 		return nil, err
+	}
+	if strings.Count(rawURL, "://") > 1 {
+		return nil, errs.Misuse("quorumlock: node.Dial: the URL is several URLs: give each of them alone, " + want)
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -43,6 +47,12 @@ func parse(rawURL string) (*redis.Options, error) {
 	}
 	if u.Scheme != "unix" && u.Hostname() == "" {
 		return nil, errs.Misuse("quorumlock: node.Dial: the URL names no host: " + want)
+	}
+	if strings.ContainsAny(u.Host, ",; ") {
+		return nil, errs.Misuse("quorumlock: node.Dial: the URL names several hosts: make a node of each of them, and " + want)
+	}
+	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
+		return nil, errs.Misusef("quorumlock: node.Dial: the URL of %s has the port %.20s: use 1 to 65535", u.Hostname(), u.Port())
 	}
 	return o, nil
 }
