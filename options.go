@@ -34,7 +34,7 @@ type resolved = settings.Of[Owner, Drift, Observer]
 func WithTTL(ttl time.Duration) Option { return func(s *resolved) { s.TTL = ttl } }
 
 // WithoutRenewal turns the watchdog off: a lease ends with its TTL, unless [Lease.Extend] is
-// called.
+// called. Entering the hold again does not prolong it.
 func WithoutRenewal() Option { return func(s *resolved) { s.Renew = false } }
 
 // WithWait bounds how long Lock waits, without bounding the context of the lease. After the limit,
@@ -121,7 +121,8 @@ func WithLabel(l string) Option { return func(s *resolved) { s.Label = l } }
 
 // WithMaxHold makes the watchdog stop d after the grant, even if the holder forgets to unlock. The
 // lease is then lost at the end of its validity, at most one TTL later. [Lease.Extend] is not
-// affected. The duration must be positive. Default: no limit.
+// affected; entering the hold again does not prolong it. The duration must be positive. Default: no
+// limit.
 func WithMaxHold(d time.Duration) Option { return func(s *resolved) { s.MaxHold = d } }
 
 // WithRetention sets how long the nodes keep a latch after the last Done or Wait that reached them.

@@ -168,35 +168,19 @@ func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 	return lease
 }
 
-// enter returns another lease of a hold. It costs nothing while at least half of the TTL is left.
-// Otherwise it tries to extend the hold first.
+// enter returns another lease of a hold, and asks no node. It does not prolong the hold, which the
+// options may end.
 func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	c.mu.Lock()
+	defer c.flush()
 	now := c.lock.client.time()
-	alive := c.isAlive(now)
-	extend := alive && c.machine.Remaining(now) < c.lock.set.TTL/2
-	if !alive { // notice the loss, so that the next look does not find this hold again
-		c.applyAt(now, core.Event{Kind: core.Tick})
-	}
-	c.flush()
-	if extend {
-		err := c.extend(ctx)
-		if gone := ctx.Err(); gone != nil {
-			return nil, gone
-		}
-		if err != nil && c.alive() {
-			owner, until := c.Owner(), c.ValidUntil()
-			c.log(func(log *slog.Logger) {
-				log.Warn("quorumlock: entered a lease that could not be extended", "lock", c.lock.name, "owner", owner, "until", until, "error", err)
-			})
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch {
-	case !c.isAlive(c.lock.client.time()) || c.hold.over:
+	case !c.isAlive(now):
+		c.applyAt(now, core.Event{Kind: core.Tick}) // so that the next look does not find this hold again
 		return nil, quorumlock.ErrLost
-	case !c.includes(l): // Downgrade ran during the extension
+	case c.hold.over:
+		return nil, quorumlock.ErrLost
+	case !c.includes(l): // it was downgraded a moment ago
 		return nil, upgrade(l, c.ownerOf(c.machine.Attempt()))
 	}
 	return c.lease(ctx), nil

@@ -106,32 +106,3 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 		}
 	}
 }
-
-// ending is a context that ends after left calls of Err.
-type ending struct {
-	context.Context
-	left atomic.Int64
-}
-
-func (e *ending) Err() error {
-	if e.left.Add(-1) < 0 {
-		return context.Canceled
-	}
-	return nil
-}
-
-// With little time left, entering a hold first extends it. The caller's context may end then.
-func TestACallerThatGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()), quorumlock.WithoutRenewal())
-		first := locktest.Lock(t, l)
-		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
-		w.asksNoMore(t)
-		ctx := &ending{Context: t.Context()}
-		ctx.left.Store(2) // at the begin of the call, and before the extension
-		locktest.Is(t, locktest.Err(l.TryLock(ctx)), context.Canceled, "TryLock")
-		locktest.Held(t, first)
-		locktest.Unlock(t, first)
-	})
-}

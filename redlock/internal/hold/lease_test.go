@@ -243,27 +243,6 @@ func TestWithoutReentryRefusesTheContextOfItsOwnLease(t *testing.T) {
 	})
 }
 
-func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5, quorumlock.WithoutRenewal())
-		outer := locktest.Lock(t, c.Mutex("x"))
-		time.Sleep(4 * time.Second)
-		before := locktest.Ran(servers)
-		locktest.Unlock(t, locktest.LockIn(t, outer.Context(), c.Mutex("x")))
-		locktest.Equal(t, locktest.Ran(servers)-before, 0, "scripts ran with 6 s of 10 left")
-		time.Sleep(4 * time.Second)
-		inner := locktest.LockIn(t, outer.Context(), c.Mutex("x"))
-		synctest.Wait()
-		locktest.Equal(t, locktest.Ran(servers)-before, 5, "scripts ran with 2 s of 10 left")
-		if left := time.Until(inner.ValidUntil()); left < 9*time.Second {
-			t.Errorf("%v left after entering, want a fresh TTL", left)
-		}
-		locktest.Unlock(t, inner)
-		locktest.Unlock(t, outer)
-		locktest.Nothing(t, servers)
-	})
-}
-
 func TestDifferentLocksNest(t *testing.T) {
 	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := locktest.Another(t, servers)
@@ -321,22 +300,6 @@ func TestSharedOwnerEntersTheHoldAcrossContexts(t *testing.T) {
 		again := locktest.Lock(t, c.Mutex("x", quorumlock.WithOwner(o)))
 		locktest.Rises(t, first, again)
 		locktest.Unlock(t, again)
-	})
-}
-
-// The entered hold ends while it is extended for the newcomer: Lock acquires anew, as if it had
-// come a moment later.
-func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
-	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
-		o := quorumlock.NewOwner()
-		m := c.Mutex("x", quorumlock.WithOwner(o), quorumlock.WithoutRenewal())
-		first := locktest.Lock(t, m)
-		time.Sleep(7 * time.Second)
-		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
-		time.AfterFunc(5*time.Millisecond, func() { locktest.MustUnlock(t, first) })
-		second := locktest.LockIn(t, t.Context(), m)
-		locktest.Rises(t, first, second)
-		locktest.Unlock(t, second)
 	})
 }
 
@@ -446,5 +409,31 @@ func TestAPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
 				locktest.Nothing(t, servers)
 			})
 		}
+	}
+}
+
+// Code within code that takes the lock for itself must not prolong a hold that its options end.
+func TestReentryProlongsNoHoldThatItsOptionsEnd(t *testing.T) {
+	const limit = 3 * quorumlock.DefaultTTL
+	for name, tt := range map[string]struct {
+		option quorumlock.Option
+		most   time.Duration // that the hold lasts
+	}{
+		"WithMaxHold":    {quorumlock.WithMaxHold(limit), limit + quorumlock.DefaultTTL},
+		"WithoutRenewal": {quorumlock.WithoutRenewal(), quorumlock.DefaultTTL},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			c, _ := locktest.Client(t, 3)
+			lock := c.Mutex("x", tt.option)
+			lease, began := locktest.Lock(t, lock), time.Now()
+			for lease.Context().Err() == nil && time.Since(began) <= tt.most {
+				if inner, err := lock.TryLock(lease.Context()); err == nil {
+					locktest.OK(t, inner.Unlock(t.Context()), "Unlock of the inner lease")
+				}
+				time.Sleep(time.Second)
+			}
+			locktest.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "after %v", time.Since(began))
+			locktest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
+		})
 	}
 }

@@ -403,32 +403,6 @@ func TestDowngradeOfWhatIsNoWritersLease(t *testing.T) {
 	})
 }
 
-// A Lock that enters a writer's hold asks the nodes first if little of the lease is left. If the
-// hold is downgraded meanwhile, it must not return a writer's lease.
-func TestAWriterThatEntersWhileTheHoldIsDowngraded(t *testing.T) {
-	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
-		d, _ := locktest.Another(t, servers)
-		m := c.RWMutex("x", quorumlock.WithoutRenewal())
-		w := locktest.Lock(t, m)
-		time.Sleep(6 * time.Second)
-		locktest.Each(servers, func(s *embedded.Server) { s.Delay(5 * time.Millisecond) })
-		got := locktest.Go(func() error {
-			lease, err := m.Lock(w.Context())
-			if lease != nil {
-				t.Error("Lock has returned a writer's lease beside a reader")
-				locktest.MustUnlock(t, lease)
-			}
-			return err
-		})
-		time.Sleep(time.Millisecond)
-		locktest.Must(t, m.Downgrade(t.Context(), w), "Downgrade")
-		reader := locktest.TryLock(t, d.RWMutex("x").RLocker())
-		locktest.Is(t, <-got, quorumlock.ErrUpgrade, "Lock")
-		locktest.Unlock(t, w)
-		locktest.Unlock(t, reader)
-	})
-}
-
 // The acquire of a writer reaches a node after the Downgrade, and is granted. The node must not be
 // taken for a second address of another one: it gets the downgrade, and gets its share back when it
 // forgets.
