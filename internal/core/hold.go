@@ -209,7 +209,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	}
 	c := &m.Cells[call.Cell]
 	vote := No
-	gone := false
+	gone := reply.NotALock // another program has overwritten the key
 	if reply.Err == nil {
 		if !c.Duplicate {
 			c.Err = nil

@@ -85,7 +85,7 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || c.vote != Unanswered {
 		return
 	}
-	c.vote = No
+	c.vote, c.gone = No, r.NotALock // another program has overwritten the key
 	if r.Err == nil {
 		c.Err = nil
 		kept := call.Do == Keep || call.Do == Park

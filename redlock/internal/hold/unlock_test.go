@@ -272,3 +272,56 @@ func TestExtendCancelledKeepsTheLease(t *testing.T) {
 		locktest.Unlock(t, lease)
 	})
 }
+
+// Another program writes its own value under the key of a held lock: a plain SET, as simple locks
+// do. The hold is over where that happens, as after a DEL.
+func TestAHoldWhoseKeysWereOverwrittenIsLost(t *testing.T) {
+	for what, use := range map[string]func(t *testing.T, m *redlock.Mutex, spoil func()) error{
+		"Unlock": func(t *testing.T, m *redlock.Mutex, spoil func()) error {
+			lease := locktest.MustLock(t, m)
+			spoil()
+			return lease.Unlock(t.Context())
+		},
+		"UnlockAfter": func(t *testing.T, m *redlock.Mutex, spoil func()) error {
+			lease := locktest.MustLock(t, m)
+			spoil()
+			return lease.UnlockAfter(t.Context(), time.Second)
+		},
+		"Extend": func(t *testing.T, m *redlock.Mutex, spoil func()) error {
+			lease := locktest.MustLock(t, m)
+			defer lease.Unlock(t.Context()) //nolint:errcheck // Extend has the error
+			spoil()
+			return lease.Extend(t.Context())
+		},
+		"the watchdog": func(t *testing.T, m *redlock.Mutex, spoil func()) error {
+			lease := locktest.MustLock(t, m)
+			defer lease.Unlock(t.Context()) //nolint:errcheck // the context has the error
+			spoil()
+			time.Sleep(quorumlock.DefaultTTL / 2)
+			return context.Cause(lease.Context())
+		},
+		"Do": func(t *testing.T, m *redlock.Mutex, spoil func()) error {
+			return quorumlock.Do(t.Context(), m, func(context.Context) error { spoil(); return nil })
+		},
+		"Once": func(t *testing.T, m *redlock.Mutex, spoil func()) error {
+			_, err := quorumlock.Once(t.Context(), m, time.Minute, func(context.Context) error { spoil(); return nil })
+			return err
+		},
+	} {
+		for spoilt, want := range []bool{false, false, true, true} { // of 3 nodes
+			locktest.Run(t, fmt.Sprintf("%s, %d nodes", what, spoilt), func(t *testing.T) {
+				c, servers := locktest.Client(t, 3)
+				err := use(t, c.Mutex("x"), func() {
+					synctest.Wait() // all nodes have granted
+					for _, s := range servers[:spoilt] {
+						s.Redis.Del("x") // miniredis's Set refuses a key of another type
+						locktest.Must(t, s.Redis.Set("x", "somebody's"), "Set")
+					}
+				})
+				if errors.Is(err, quorumlock.ErrLost) != want || (err != nil) != want {
+					t.Errorf("%v, want a loss: %v", err, want)
+				}
+			})
+		}
+	}
+}
