@@ -158,7 +158,7 @@ func TestCallsOverLanes(t *testing.T) {
 		// A node that answers is not silent, however many calls are before one.
 		"a busy node": {steps: "connected, serve 400ms, a asks 1s, wait 0s, b asks 1s, c asks 1s, d asks 1s, e asks 1s, wait 0s, f asks 1s, wait 5s, " +
 			"c is answered, e is answered, f is answered, f was sent 1"},
-		"a busy node that hangs": {steps: "connected, serve 400ms, a asks 1s, b asks 1s, c asks 1s, wait 500ms, stall, d asks 1s, wait 3s, a is answered, c is lost, d is unsent, resume"},
+		"a busy node that hangs":   {steps: "connected, serve 400ms, a asks 1s, b asks 1s, c asks 1s, wait 500ms, stall, d asks 1s, wait 3s, a is answered, c is lost, d is unsent, resume"},
 		"Close":                    {steps: "connected, stall, flight asks 1m, wait 0s, queued asks 1m, close, late asks 1m, flight is lost at 0s, queued is closed at 0s, late is closed at 0s, resume"},
 		"a refused connection":     {steps: "kill, a asks 1s, b asks 1s, c asks 1s, a is refused at 0s, b is refused at 0s, c is refused at 0s"},
 		"a slow connection":        {steps: "stall, a asks 3s, wait 2.5s, resume, a is answered at 2.5s"}, // and it may take one

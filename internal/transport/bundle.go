@@ -34,7 +34,7 @@ func (n *Node) bundles(k *connection) bool {
 // mostInBundle returns the number of calls that a bundle may have; limit is how long the node may be
 // silent. The caller holds mu.
 func (l *lane) mostInBundle(limit time.Duration) int {
-	return int(min(maxBundle, min(bundleTime, limit/watches)/max(l.perCall, 1)))
+	return int(min(maxBundle, min(bundleTime, limit/8)/max(l.perCall, 1)))
 }
 
 // served records how long a pipeline took the server. The caller holds mu.

@@ -246,10 +246,13 @@ func (l *lane) refuse(err error) (over []*request) {
 	return over
 }
 
-// watches is how many times the timer fires in the shortest limit. Each time it measures its delay.
-const watches = 8
+// watches is how many times a timer fires in the shortest limit. Each time it measures its delay. To
+// connect takes the process some ten turns of its processors, one after the other. So if turns are
+// late, a limit must have more of them.
+const watches = 32
 
-// timerStep is the least time between two looks at the limits, since each looks at many requests.
+// timerStep is the least time between two looks at the limits after one has ended, since each looks
+// at many requests.
 const timerStep = time.Millisecond
 
 // ownTime is a clock that leaves out the delays of the lane's timer. A timer is late when the
@@ -292,7 +295,7 @@ func (l *lane) expire() {
 	left := func(since time.Time, limit time.Duration) time.Duration {
 		left := later(since, l.heard).Add(limit).Sub(now)
 		if left > 0 {
-			next = min(next, left, limit/watches)
+			next = min(next, left, max(limit/watches, timerStep))
 		}
 		return left
 	}
@@ -329,8 +332,11 @@ func (l *lane) expire() {
 		l.slower()
 		l.cut(l.conn, os.ErrDeadlineExceeded)
 	}
+	if len(unsent)+len(late) > 0 { // each request has a moment of its own
+		next = max(next, timerStep)
+	}
 	if next < math.MaxInt64 {
-		l.watch(time.Now(), max(next, timerStep))
+		l.watch(time.Now(), next)
 	}
 	l.mu.Unlock()
 	finish(unsent)

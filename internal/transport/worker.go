@@ -95,8 +95,7 @@ const (
 // the process, do not count.
 func withinOwnTime(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
-	const steps = 16
-	step, left := limit/steps, steps
+	step, left := limit/watches, watches
 	var timer *time.Timer
 	started := make(chan struct{})
 	timer = time.AfterFunc(step, func() {
