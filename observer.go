@@ -31,8 +31,8 @@ type Event struct {
 
 	// For Acquired and Refused.
 	Try      bool          // the call was TryLock, or Lock with a WithWait of 0
-	Waited   time.Duration // since a holder or a lack of nodes first delayed it; 0 if not delayed
-	Attempts int           // 0 if the call re-entered its own hold, or never left the local queue
+	Waited   time.Duration // since a holder, or a lack of nodes or of room at them, first delayed it
+	Attempts int           // 0 if the call re-entered its own hold, or was never sent
 	Handed   bool          // the previous holder handed the lock over
 	Steps    []Step        // the first 64 steps, in order
 
@@ -54,13 +54,18 @@ type Event struct {
 	// For the events of nodes: the node's address, or the name from node.WithName.
 	Node string
 
+	// For NodeAsked, after the round trip: how many attempts of the client are in flight at the node
+	// (sent, unanswered), their limit, and how many wait in the process, unsent, for room at any
+	// nodes. Only the first attempt of a call counts.
+	InFlight, Limit, Unsent int
+
 	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a failed Released or NodeAsked.
 	Err error
 }
 
-// ErrorType returns the type of the error in one word, for metrics: held, no_quorum, timeout,
-// cancelled, closed, not_a_lock, wrong_kind, misuse, lost (only for Unlock) or _OTHER. It returns
-// "" if e has no error.
+// ErrorType returns the type of the error in one word, for metrics: held, no_quorum, timeout, unsent
+// (a timeout with [ErrUnsent]), cancelled, closed, not_a_lock, wrong_kind, misuse, lost (only for
+// Unlock) or _OTHER. It returns "" if e has no error.
 func (e Event) ErrorType() string {
 	_, few := errors.AsType[*QuorumError](e.Err)
 	switch {
@@ -80,6 +85,8 @@ func (e Event) ErrorType() string {
 		return "not_a_lock"
 	case few:
 		return "no_quorum"
+	case errors.Is(e.Err, ErrUnsent):
+		return "unsent"
 	case errors.Is(e.Err, context.DeadlineExceeded):
 		return "timeout"
 	case errors.Is(e.Err, ErrHeld):
@@ -130,5 +137,7 @@ type StepKind int
 const (
 	StepAttempt StepKind = iota + 1 // an attempt began: the call asks all nodes
 	StepWaiting                     // an attempt failed; the call waits in the queue of the nodes
-	StepQueued                      // the call waits in the local queue, and has asked no node
+	// StepQueued: the call waits in the process, and asks no node. It waits behind other callers of
+	// the lock, or for room at the nodes.
+	StepQueued
 )

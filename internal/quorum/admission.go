@@ -128,6 +128,14 @@ func (c *Client) holdAttempts(n Node, behind bool) {
 	a.admit()
 }
 
+// at returns the attempts in flight at a node, their limit, and how many wait unsent for any nodes.
+func (a *admission) at(n Node) (flight, most, unsent int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	flight, most = a.Limit(n).Flight()
+	return flight, most, a.Length()
+}
+
 // returnPlaces gives back places of an attempt that was not sent.
 func (c *Client) returnPlaces(nodes ...Node) {
 	a := &c.admission

@@ -374,10 +374,7 @@ func (b *request) deliver(replies []wire.Reply) {
 		b.recalled()
 		return
 	}
-	client.answered(b.node, replies, took, &c.lock.set)
-	if b.placed {
-		client.landed(b.node, replies, took)
-	}
+	client.answered(b.node, replies, took, b.placed, &c.lock.set)
 	c.mu.Lock()
 	now := client.time()
 	client.readClock(b.node, replies, b.asked, now)

@@ -41,19 +41,26 @@ func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Lo
 	return o, l
 }
 
-// answered records the outcome of a round trip. A success sends the node's pending releases.
-func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set *options.Settings) {
+// answered records the outcome of a round trip: that of a first attempt if placed. A success sends
+// the node's pending releases.
+func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, placed bool, set *options.Settings) {
 	var err error
 	for _, r := range replies {
 		if r.Err != nil && isDown(r.Err) && !isOvertaken(r.Err) {
 			err = r.Err
 		}
 	}
+	up, down := c.health.change(n, err, took, c.mono())
+	if placed {
+		c.landed(n, replies, took) // after change: it tells callers of TryLock which nodes have failed
+	}
 	observer, logger := c.listeners(set)
 	if observer != nil {
-		observer.Observe(context.Background(), quorumlock.Event{Kind: quorumlock.NodeAsked, Node: n.String(), Took: took, Err: err})
+		e := quorumlock.Event{Kind: quorumlock.NodeAsked, Node: n.String(), Took: took, Err: err}
+		e.InFlight, e.Limit, e.Unsent = c.admission.at(n)
+		observer.Observe(context.Background(), e)
 	}
-	if up, down := c.health.change(n, err, took, c.mono()); up || down {
+	if up || down {
 		// A slow log, or one that uses a lock, must not delay the node's replies.
 		c.start(func() {
 			kind := quorumlock.NodeUp

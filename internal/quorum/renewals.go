@@ -127,7 +127,7 @@ func (c *Client) sendRenewals(n Node) {
 		at := time.Now()
 		c.send(ctx, n, Background, at.Add(limit), calls, func(replies []wire.Reply) {
 			defer c.End()
-			c.answered(n, replies, time.Since(at), &alive[0].call.lock.set)
+			c.answered(n, replies, time.Since(at), false, &alive[0].call.lock.set)
 			for i, w := range alive {
 				w.call.replied(&w.do, replies[i])
 			}

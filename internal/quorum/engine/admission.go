@@ -148,14 +148,17 @@ type Limit struct {
 
 // hasRoom reports whether another attempt may be sent.
 func (l *Limit) hasRoom() bool {
-	if l.held || l.silent {
-		return l.flight == 0
-	}
-	return l.flight < int(l.most)
+	flight, most := l.Flight()
+	return flight < most
 }
 
-// Flight returns the number of attempts in flight, and their limit.
-func (l *Limit) Flight() (flight, most int) { return l.flight, int(l.most) }
+// Flight returns the number of attempts in flight, and their present limit.
+func (l *Limit) Flight() (flight, most int) {
+	if l.held || l.silent {
+		return l.flight, 1
+	}
+	return l.flight, int(l.most)
+}
 
 // Hold leaves room for one attempt at a time while the renewals of the node are behind.
 func (l *Limit) Hold(behind bool) { l.held = behind }
