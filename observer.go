@@ -31,7 +31,7 @@ type Event struct {
 
 	// For Acquired and Refused.
 	Try      bool          // the call was TryLock, or Lock with a WithWait of 0
-	Waited   time.Duration // since a holder, or a lack of nodes or of room at them, first delayed it
+	Waited   time.Duration // since a holder, or a lack of nodes or of room, first delayed it; or 0
 	Attempts int           // 0 if the call re-entered its own hold, or was never sent
 	Handed   bool          // the previous holder handed the lock over
 	Steps    []Step        // the first 64 steps, in order
@@ -63,9 +63,9 @@ type Event struct {
 	Err error
 }
 
-// ErrorType returns the type of the error in one word, for metrics: held, no_quorum, timeout, unsent
-// (a timeout with [ErrUnsent]), cancelled, closed, not_a_lock, wrong_kind, misuse, lost (only for
-// Unlock) or _OTHER. It returns "" if e has no error.
+// ErrorType returns the type of the error in one word, for metrics: held, no_quorum, timeout,
+// unsent (a timeout with [ErrUnsent]), cancelled, closed, not_a_lock, wrong_kind, misuse, lost
+// (only for Unlock) or _OTHER. It returns "" if e has no error.
 func (e Event) ErrorType() string {
 	_, few := errors.AsType[*QuorumError](e.Err)
 	switch {

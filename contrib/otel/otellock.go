@@ -25,16 +25,21 @@
 //	quorumlock.renewal.late               counter         first failures of a hold's renewals
 //	quorumlock.node.up                    gauge           1 if the node answered last time, or 0
 //	quorumlock.node.round_trip.duration   histogram, s    a round trip, with its local queueing
+//	quorumlock.node.in_flight             gauge           attempts that were sent, unanswered
+//	quorumlock.node.in_flight_limit       gauge           attempts that may be in flight
+//	quorumlock.unsent                     gauge           attempts that wait for room at the nodes
 //
-// The waiting time is the part of a call in which another holder, or the lack of a quorum, delayed
-// it. Failed calls are calls of Lock and TryLock.
+// The waiting time is the part of a call in which another holder, or the lack of a quorum or of
+// room at the nodes, delayed it. Failed calls are calls of Lock and TryLock. The last three have
+// the values of the last round trip. If clients share an Observer, they are those of the client
+// that made it.
 //
 // The attributes have few values. quorumlock.operation is lock or try_lock. error.type is held,
-// no_quorum, timeout, cancelled, closed, not_a_lock, wrong_kind, misuse, lost (only for Unlock) or
-// _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason]. quorumlock.node is the node's
-// address, or the name from node.WithName. So the number of series is bounded. The names of locks
-// are in traces and metrics only with [WithLockNames]. Measurements have the span as an exemplar,
-// if the SDK has exemplars on.
+// no_quorum, timeout, unsent, cancelled, closed, not_a_lock, wrong_kind, misuse, lost (only for
+// Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason]. quorumlock.node is the
+// node's address, or the name from node.WithName. So the number of series is bounded. The names of
+// locks are in traces and metrics only with [WithLockNames]. Measurements have the span as an
+// exemplar, if the SDK has exemplars on.
 package otellock
 
 import (
@@ -98,7 +103,8 @@ type Observer struct {
 	lag, trip           metric.Float64Histogram
 	acquiring, held     metric.Int64UpDownCounter
 	lost, refused, late metric.Int64Counter
-	up                  metric.Int64Gauge
+	up, unsent          metric.Int64Gauge
+	flight, limit       metric.Int64Gauge
 
 	plain metric.MeasurementOption // no attributes
 	nodes sync.Map                 // the []metric.RecordOption of each node, by its name
@@ -145,6 +151,11 @@ func New(opts ...Option) (*Observer, error) {
 		errs = append(errs, err)
 		return c
 	}
+	gauge := func(name, unit, what string) metric.Int64Gauge {
+		g, err := m.Int64Gauge("quorumlock."+name, metric.WithUnit(unit), metric.WithDescription(what))
+		errs = append(errs, err)
+		return g
+	}
 	o.acquire = histogram("acquire.duration", "How long calls of Lock and TryLock took.")
 	o.wait = histogram("wait.duration", "How long calls that could not have the lock at once waited.")
 	o.hold = histogram("hold.duration", "How long locks were held.")
@@ -155,9 +166,11 @@ func New(opts ...Option) (*Observer, error) {
 	o.lost = counter("lost", "{lock}", "Holds that were lost.")
 	o.refused = counter("refused", "{call}", "Calls of Lock and TryLock that failed.")
 	o.late = counter("renewal.late", "{renewal}", "How often the renewals of a hold began to fail.")
-	var err error
-	o.up, err = m.Int64Gauge("quorumlock.node.up", metric.WithUnit("{node}"), metric.WithDescription("1 if the last round trip to the node was answered, else 0."))
-	if err = cmp.Or(append(errs, err)...); err != nil {
+	o.up = gauge("node.up", "{node}", "1 if the last round trip to the node was answered, else 0.")
+	o.flight = gauge("node.in_flight", "{attempt}", "Attempts that were sent to the node, and are unanswered.")
+	o.limit = gauge("node.in_flight_limit", "{attempt}", "Attempts that may be in flight at the node.")
+	o.unsent = gauge("unsent", "{attempt}", "Attempts that wait in the process for room at the nodes.")
+	if err := cmp.Or(errs...); err != nil {
 		return nil, fmt.Errorf("quorumlock: otellock.New: %w", err)
 	}
 	for _, reason := range reasons { // a rate misses the first loss if the counter begins with it
@@ -211,6 +224,9 @@ func (o *Observer) Observe(ctx context.Context, e quorumlock.Event) {
 		}
 		o.up.Record(ctx, up, of...)
 		o.trip.Record(ctx, e.Took.Seconds(), of...)
+		o.flight.Record(ctx, int64(e.InFlight), of...)
+		o.limit.Record(ctx, int64(e.Limit), of...)
+		o.unsent.Record(ctx, int64(e.Unsent))
 		return
 	}
 	common := o.measured(e.Lock)

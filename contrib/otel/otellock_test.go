@@ -276,6 +276,15 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 			locktest.Lock(t, n.NewClient().Mutex("x"))
 			return locktest.Err(m.Lock(locktest.Within(t, time.Second)))
 		}},
+		"unsent": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
+			locktest.Unlock(t, locktest.Lock(t, n.Client().Mutex("warm", quorumlock.WithObserver(nil))))
+			n.Freeze()
+			for i := range 64 {
+				go func() { _, _ = n.Client().Mutex(fmt.Sprint(i), quorumlock.WithObserver(nil)).Lock(t.Context()) }()
+			}
+			synctest.Wait()
+			return locktest.Err(m.TryLock(locktest.Within(t, 10*time.Millisecond)))
+		}},
 		"cancelled": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			locktest.Lock(t, n.NewClient().Mutex("x"))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -339,6 +348,34 @@ func TestRenewalsAndNodesAreMeasured(t *testing.T) {
 	})
 }
 
+// The nodes have yet to answer 64 attempts, so two others wait unsent.
+func TestTheAdmissionIsMeasured(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		s, nodes := observe(t)
+		locktest.Unlock(t, locktest.Lock(t, nodes.Client().Mutex("x")))
+		nodes.Freeze()
+		for i := range 64 + 2 {
+			go func() {
+				if lease, err := nodes.Client().Mutex(fmt.Sprint(i)).Lock(t.Context()); err == nil {
+					defer lease.Unlock(t.Context()) //nolint:errcheck // the test ends
+					time.Sleep(time.Second)
+				}
+			}()
+			synctest.Wait()
+		}
+		s.wantNumber(0, "quorumlock.unsent")
+		nodes.Thaw(1)
+		synctest.Wait()
+		s.wantNumber(2, "quorumlock.unsent")
+		s.wantNumber(0, "quorumlock.node.in_flight", "quorumlock.node=node-1")
+		s.wantNumber(64, "quorumlock.node.in_flight_limit", "quorumlock.node=node-2")
+		nodes.Thaw()
+		synctest.Wait()
+		s.wantNumber(0, "quorumlock.unsent")
+		s.wantNumber(0, "quorumlock.node.in_flight")
+	})
+}
+
 // The leases of one hold count once.
 func TestReentryIsNoSecondHold(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
@@ -377,7 +414,7 @@ func TestNamesOfLocksAreThereOnlyIfAskedFor(t *testing.T) {
 			for name, m := range s.metrics() {
 				fmt.Fprintln(&dump, m)
 				want := map[bool]int{false: 6, true: locks * 6}[named]
-				if n := series(m); n > want || named && n < locks && name != "quorumlock.lost" && !strings.HasPrefix(name, "quorumlock.node.") {
+				if n := series(m); n > want || named && n < locks && name != "quorumlock.lost" && name != "quorumlock.unsent" && !strings.HasPrefix(name, "quorumlock.node.") {
 					t.Errorf("%s has %d series", name, n)
 				}
 			}

@@ -19,9 +19,14 @@
 //	quorumlock_renewal_late_total                counter    first failures of a hold's renewals
 //	quorumlock_node_up                           gauge      1 if the node answered last time, or 0
 //	quorumlock_node_round_trip_duration_seconds  histogram  a round trip, with its local queueing
+//	quorumlock_node_in_flight                    gauge      attempts that were sent, unanswered
+//	quorumlock_node_in_flight_limit              gauge      attempts that may be in flight
+//	quorumlock_unsent                            gauge      attempts that wait for room at the nodes
 //
-// The waiting time is the part of a call in which another holder, or the lack of a quorum, delayed
-// it. Failed calls are calls of Lock and TryLock.
+// The waiting time is the part of a call in which another holder, or the lack of a quorum or of
+// room at the nodes, delayed it. Failed calls are calls of Lock and TryLock. The last three have
+// the values of the last round trip. If clients share an Observer, they are those of the client
+// that made it.
 //
 // The labels have few values: quorumlock_operation is lock or try_lock, error_type is that of
 // quorumlock.Event.ErrorType, quorumlock_lost_reason is a [quorumlock.LossReason], and
@@ -54,6 +59,7 @@ type Observer struct {
 
 	acquire, wait, hold, lag, trip *prometheus.HistogramVec
 	acquiring, held, up            *prometheus.GaugeVec
+	flight, limit, unsent          *prometheus.GaugeVec
 	lost, refused, late            *prometheus.CounterVec
 }
 
@@ -120,6 +126,9 @@ func New(r prometheus.Registerer, opts ...Option) (*Observer, error) {
 	o.acquiring = gauge("acquiring", "Calls of Lock and TryLock in progress.", of(nil))
 	o.held = gauge("held", "Locks that are held.", of(nil))
 	o.up = gauge("node_up", "1 if the last round trip to the node was answered, else 0.", node)
+	o.flight = gauge("node_in_flight", "Attempts that were sent to the node, and are unanswered.", node)
+	o.limit = gauge("node_in_flight_limit", "Attempts that may be in flight at the node.", node)
+	o.unsent = gauge("unsent", "Attempts that wait in the process for room at the nodes.", nil)
 	o.lost = counter("lost_total", "Holds that were lost.", labelReason)
 	o.refused = counter("refused_total", "Calls of Lock and TryLock that failed.", labelOperation, labelError)
 	o.late = counter("renewal_late_total", "How often the renewals of a hold began to fail.")
@@ -163,6 +172,9 @@ func (o *Observer) Observe(_ context.Context, e quorumlock.Event) {
 		}
 		o.up.WithLabelValues(e.Node).Set(up)
 		o.trip.WithLabelValues(e.Node).Observe(e.Took.Seconds())
+		o.flight.WithLabelValues(e.Node).Set(float64(e.InFlight))
+		o.limit.WithLabelValues(e.Node).Set(float64(e.Limit))
+		o.unsent.WithLabelValues().Set(float64(e.Unsent))
 		return
 	}
 	switch e.Kind {

@@ -95,6 +95,7 @@ func TestTheMetricsAreThoseOfOpenTelemetry(t *testing.T) {
 			for name := range all {
 				locktest.Equal(t, got[name], want[name], "%s", name)
 			}
+			locktest.Equal(t, got["quorumlock_unsent[]"], "GAUGE Attempts that wait in the process for room at the nodes. 2", "attempts that wait unsent")
 			if len(want) < 20 {
 				t.Errorf("only %d series: %v", len(want), want)
 			}
@@ -123,6 +124,12 @@ func happen(t *testing.T, option quorumlock.Option) {
 	locktest.Is(t, locktest.Err(x.TryLock(ctx)), quorumlock.ErrNoQuorum, "TryLock without a quorum")
 	nodes.Restart(1, 2)
 	locktest.Lock(t, nodes.Client().Mutex("still held"))
+	nodes.Freeze()
+	for i := range 64 + 2 { // two of them wait unsent
+		go func() { _, _ = nodes.Client().Mutex(fmt.Sprint("burst-", i)).Lock(ctx) }()
+	}
+	synctest.Wait()
+	nodes.Thaw(1)
 	synctest.Wait()
 }
 
