@@ -39,7 +39,9 @@ another; and a lock and unlock at each single node, which shows the slow ones. E
 the time.
 
 With --burst, it measures instead how your nodes serve many callers who come at once: how many were
-granted, how many failed and why, the time for all, and the wait. The status is 1 if a call failed.
+granted, how many failed and why, the time for all, and the wait. It also shows how many attempts
+waited unsent, in this process, and how many were in flight at each node, with their limit at the
+end. The status is 1 if a call failed.
 
 The names begin with the prefix and quorumlock-bench:, and are deleted at the end. The load is that
 of the given number of callers: take care on nodes in production.`,
@@ -69,7 +71,12 @@ func (c *benchCommand) Run(e *env) (err error) {
 	case c.Callers < 1 || c.Callers > 1000 && !c.Burst || c.Callers > maxBurst:
 		return usageError(fmt.Sprintf("bench: --callers %d: use 1 to 1000, or with --burst 1 to %d", c.Callers, maxBurst))
 	}
-	first, err := c.dial("bench")
+	var seen admission
+	var watched []quorumlock.Option
+	if c.Burst { // otherwise the Observer would cost some of what is measured
+		watched = append(watched, quorumlock.WithObserver(&seen))
+	}
+	first, err := c.dial("bench", watched...)
 	if err != nil {
 		return err
 	}
@@ -94,7 +101,7 @@ func (c *benchCommand) Run(e *env) (err error) {
 		}
 	}
 	if c.Burst {
-		return c.burst(e, b)
+		return c.burst(e, b, &seen)
 	}
 	all, err := b.measure(e.ctx, c.Duration/3, c.Callers, second)
 	if e.ctx.Err() != nil {

@@ -31,6 +31,51 @@ type burstFigures struct {
 	P90 float64 `json:"p90_ms"`
 	P99 float64 `json:"p99_ms"`
 	Max float64 `json:"max_ms"`
+	// The attempts of the process: those that waited unsent, and those in flight at each node.
+	Unsent int         `json:"most_unsent"`
+	Nodes  []burstNode `json:"nodes"`
+}
+
+type burstNode struct {
+	Node     string `json:"node"`
+	InFlight int    `json:"most_in_flight"`
+	Limit    int    `json:"limit"` // at the end
+}
+
+// admission is a [quorumlock.Observer] of attempts in flight and unsent. Its zero value is ready
+// for concurrent use.
+type admission struct {
+	mu     sync.Mutex
+	unsent int
+	nodes  []burstNode
+}
+
+// Begin implements [quorumlock.Observer].
+func (*admission) Begin(ctx context.Context, _ string) context.Context { return ctx }
+
+// Observe implements [quorumlock.Observer].
+func (a *admission) Observe(_ context.Context, e quorumlock.Event) {
+	if e.Kind != quorumlock.NodeAsked {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unsent = max(a.unsent, e.Unsent)
+	i := slices.IndexFunc(a.nodes, func(n burstNode) bool { return n.Node == e.Node })
+	if i < 0 {
+		i = len(a.nodes)
+		a.nodes = append(a.nodes, burstNode{Node: e.Node})
+	}
+	n := &a.nodes[i]
+	n.InFlight, n.Limit = max(n.InFlight, e.InFlight), e.Limit
+}
+
+// most returns the most attempts that waited unsent, and those of the nodes, in the order of names.
+func (a *admission) most() (unsent int, nodes []burstNode) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	slices.SortFunc(a.nodes, func(m, n burstNode) int { return strings.Compare(m.Node, n.Node) })
+	return a.unsent, slices.Clone(a.nodes)
 }
 
 // failures are errors of one kind.
@@ -41,13 +86,14 @@ type failures struct {
 	Example string `json:"example"`
 }
 
-// burst measures a burst and prints it.
-func (c *benchCommand) burst(e *env, b *bench) error {
+// burst measures a burst and prints it. seen is the Observer of the client.
+func (c *benchCommand) burst(e *env, b *bench, seen *admission) error {
 	// The connections are there, and each node knows the scripts.
 	if _, err := repeat(e.ctx, b.first.Mutex(b.lockName("")), time.Now().Add(time.Millisecond)); err != nil {
 		return err
 	}
 	all := b.burst(e.ctx, c.Callers, c.Duration)
+	all.Unsent, all.Nodes = seen.most()
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
 	}
@@ -131,6 +177,9 @@ func (b *bench) burst(ctx context.Context, callers int, patience time.Duration) 
 
 // kindOf is what errors of a kind have in common.
 func kindOf(err error) string {
+	if errors.Is(err, quorumlock.ErrUnsent) {
+		return "not sent within --duration"
+	}
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, quorumlock.ErrNoQuorum) {
 		return "not granted within --duration"
 	}
@@ -154,6 +203,10 @@ func (b burstFigures) print(w io.Writer) error {
 	fmt.Fprintf(t, "pairs a second\t%.0f\n", b.PerSec)
 	if b.Granted > 0 {
 		fmt.Fprintf(t, "wait\tp50 %.2f ms, p90 %.2f ms, p99 %.2f ms, max %.2f ms\n", b.P50, b.P90, b.P99, b.Max)
+	}
+	fmt.Fprintf(t, "unsent\tat most %d at once\n", b.Unsent)
+	for _, n := range b.Nodes {
+		fmt.Fprintf(t, "in flight\tat most %d at %s, limit %d\n", n.InFlight, n.Node, n.Limit)
 	}
 	_ = t.Flush() // into memory
 	_, err := io.WriteString(w, text.String())

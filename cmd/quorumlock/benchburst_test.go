@@ -42,6 +42,7 @@ func TestABurstCountsItsFailuresByKind(t *testing.T) {
 func TestErrorsOfABurstHaveKinds(t *testing.T) {
 	for want, err := range map[string]error{
 		"no quorum":                     errors.Join(context.DeadlineExceeded, &quorumlock.QuorumError{}),
+		"not sent within --duration":    errors.Join(context.DeadlineExceeded, quorumlock.ErrUnsent),
 		"not granted within --duration": errors.Join(context.DeadlineExceeded, &quorumlock.HeldError{}),
 		"lease lost":                    &quorumlock.LostError{},
 		"granted too late":              quorumlock.ErrTooLate,
