@@ -1,0 +1,148 @@
+# Shared by the findings: a temporary folder, pinned packages, servers on loopback, and the verdict.
+# Source it; it is no finding. Status 0: as recorded; 1: changed; 2: the machine lacks something.
+set -euo pipefail
+export LC_ALL=C GOWORK=off GOFLAGS=-mod=mod
+work=$(mktemp -d)
+pids=()
+
+cleanup() {
+	local status=$? pid
+	for pid in "${pids[@]}"; do kill -CONT "$pid" 2>/dev/null || true; kill -KILL "$pid" 2>/dev/null || true; done
+	wait 2>/dev/null || true
+	rm -rf "$work"
+	exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 2' INT TERM
+
+# lacks ends the finding with 2: it says nothing about the behaviour.
+lacks() {
+	echo "cannot run here: $*" >&2
+	exit 2
+}
+
+need() { command -v "$1" >/dev/null || lacks "$1 is not installed (Debian: apt-get install $2)"; }
+
+# package checks that Debian's package $1 is installed with the upstream version $2.
+package() {
+	local version
+	need dpkg-query dpkg
+	version=$(dpkg-query -W -f '${Version}' "$1" 2>/dev/null) || lacks "the package $1 is not installed (apt-get install $1)"
+	version=${version#*:}
+	[ "${version%%[-+~]*}" = "$2" ] || lacks "$1 has version $version, want $2"
+}
+
+# port prints a free port of loopback that it has not printed before; its tenthousandth neighbour is free, too.
+port() {
+	local p
+	while :; do
+		p=$((RANDOM % 8000 + 12000))
+		mkdir "$work/port$p" 2>/dev/null || continue
+		(exec 3<>"/dev/tcp/127.0.0.1/$p") 2>/dev/null && continue
+		(exec 3<>"/dev/tcp/127.0.0.1/$((p + 10000))") 2>/dev/null && continue
+		echo "$p"
+		return
+	done
+}
+
+# until_true runs a command until it succeeds, for ten seconds.
+until_true() {
+	local i
+	for ((i = 0; i < 200; i++)); do
+		if "$@" >/dev/null 2>&1; then return 0; fi
+		sleep 0.05
+	done
+	lacks "still not true after 10 s: $*"
+}
+
+# server chooses the server of the finding: redis 7.0.15 is the installed one, and others are unpacked from Debian's
+# packages of sid and experimental, with their own libraries. It sets $server and $cli.
+server() {
+	local name=$1 version=$2
+	if [ "$name $version" = "redis 7.0.15" ]; then
+		need redis-server redis-server
+		package redis-server "$version"
+		server=(redis-server) cli=(redis-cli)
+		return
+	fi
+	need apt-get apt
+	local root=$work/$name mirror got get
+	mkdir -p "$root/lists/partial" "$root/archives/partial" "$root/debs" "$root/tree"
+	: >"$root/status"
+	read -r mirror < <(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Created-By: Packages') || lacks "no Debian mirror is known to apt"
+	for suite in sid experimental; do
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
+	done >"$root/sources"
+	get=(-qq -o Dir::Etc::SourceList="$root/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$root/lists"
+		-o Dir::State::Status="$root/status" -o Dir::Cache="$root" -o APT::Sandbox::User=root -o Debug::NoLocking=1)
+	apt-get "${get[@]}" update >/dev/null 2>&1 || lacks "apt-get update fails"
+	got=$(apt-cache "${get[@]}" madison "$name-tools" | awk '{print $3}' | grep -E "^([0-9]+:)?${version//./\\.}-" | head -n 1) ||
+		lacks "Debian's sid and experimental do not have $name $version"
+	(cd "$root/debs" && apt-get "${get[@]}" download "$name-tools=$got" libc6 libatomic1 libgcc-s1 libstdc++6 libjemalloc2 liblzf1 \
+		libssl3t64 libsystemd0 libcap2 libzstd1 zlib1g >/dev/null 2>&1) || lacks "the packages of $name $version cannot be downloaded"
+	for deb in "$root"/debs/*.deb; do dpkg -x "$deb" "$root/tree"; done
+	local run=("$(find "$root/tree" -name ld-linux-x86-64.so.2 -print -quit)" --library-path "$root/tree/usr/lib/x86_64-linux-gnu")
+	server=("${run[@]}" --argv0 "$name-server" "$root/tree/usr/bin/$name-check-rdb")
+	cli=("${run[@]}" "$root/tree/usr/bin/$name-cli")
+	"${server[@]}" --version | grep -q "v=$version" || lacks "$name $version does not start"
+}
+
+# start runs a server on port $1 with the other arguments, waits for its PONG, and sets $pid.
+start() {
+	local port=$1
+	shift
+	mkdir -p "$work/data$port"
+	"${server[@]}" --port "$port" --bind 127.0.0.1 --dir "$work/data$port" --save '' --appendonly no --daemonize no "$@" >"$work/log$port" 2>&1 &
+	pid=$!
+	pids+=("$pid")
+	until_true on "$port" -e PING
+}
+
+# on runs a command at the server of a port, with the answers as redis-cli prints them without a terminal.
+on() {
+	local port=$1
+	shift
+	"${cli[@]}" -h 127.0.0.1 -p "$port" "$@"
+}
+
+# cluster forms a cluster of the servers on the given ports: the first has all slots, the others have none.
+cluster() {
+	local first=$1 p
+	for p; do on "$p" CLUSTER SET-CONFIG-EPOCH "$((p - 10000))" >/dev/null; done
+	for p; do [ "$p" = "$first" ] || on "$first" CLUSTER MEET 127.0.0.1 "$p" >/dev/null; done
+	on "$first" CLUSTER ADDSLOTSRANGE 0 16383 >/dev/null
+	for p; do until_true cluster_ok "$p" $#; done
+}
+cluster_ok() {
+	local nodes
+	nodes=$(on "$1" CLUSTER NODES)
+	[ "$(grep -c ' connected' <<<"$nodes")" = "$2" ] && ! grep -q handshake <<<"$nodes" && on "$1" CLUSTER INFO | tr -d '\r' | grep -qx cluster_state:ok
+}
+
+# program builds the Go program on stdin with the given modules (PATH@VERSION) as $program.
+program() {
+	need go golang
+	local dir
+	dir=$(mktemp -d "$work/goXXXXXX")
+	cat >"$dir/main.go"
+	(cd "$dir" && go mod init finding && go get "$@" && go mod tidy) >"$dir/log" 2>&1 || { tail -n 5 "$dir/log" >&2; lacks "the Go modules $* cannot be had"; }
+	for module; do
+		(cd "$dir" && [ "$(go list -m -f '{{.Version}}' "${module%@*}")" = "${module#*@}" ]) || lacks "Go chooses another version than $module"
+	done
+	(cd "$dir" && go build -o finding . >>"$dir/log" 2>&1) || { tail -n 5 "$dir/log" >&2; lacks "the program does not build"; }
+	program=$dir/finding
+}
+
+# recorded compares what was seen, $1, with the recorded text on stdin.
+recorded() {
+	local want
+	want=$(cat)
+	printf '%s\n' "$1"
+	if [ "$1" = "$want" ]; then
+		echo "as recorded"
+		exit 0
+	fi
+	echo "changed; recorded was:"
+	printf '%s\n' "$want"
+	exit 1
+}

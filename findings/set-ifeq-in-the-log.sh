@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# A compare-and-set keeps its condition in the AOF and towards replicas, unless it has a time to live.
+#
+# Expected: the effect is propagated, as everywhere: SET without IFEQ, DELEX as DEL.
+# Seen:     SET IFEQ with PX goes out without the condition. With KEEPTTL, or without an end, it goes out with IFEQ: replicas
+#           compare again, and one of an older version does not know the option. DELEX with a condition goes out as DEL,
+#           without one as DELEX. Valkey does the same for SET, and sends a DEL for DELIFEQ.
+# Package:  Debian's redis-tools 8.6.3 and valkey-tools 9.1.2
+# Date:     2026-11-28
+. "$(dirname "$0")/lib.sh"
+
+run() { # delete-if-equal
+	local port
+	port=$(port)
+	start "$port" --appendonly yes --aof-use-rdb-preamble no
+	on "$port" SET lock a >/dev/null
+	on "$port" SET lock b IFEQ a PX 60000 >/dev/null
+	on "$port" SET lock c IFEQ b KEEPTTL >/dev/null
+	on "$port" SET lock d IFEQ c >/dev/null
+	on "$port" "$@" >/dev/null
+	if [ "$1" = DELEX ]; then
+		on "$port" SET lock e >/dev/null
+		on "$port" DELEX lock >/dev/null
+	fi
+	echo "$1's server logs:"
+	cat "$work/data$port"/appendonlydir/*.incr.aof | tr -d '\r' | awk '/^#/ {next} /^\*/ {if (line) print line; line = " "; next} /^\$/ {next} {line = line " " $0} END {print line}' |
+		grep -v SELECT | sed -E 's/ [0-9]{13}/ TIME/'
+}
+
+server redis 8.6.3
+seen=$(run DELEX lock IFEQ d)
+server valkey 9.1.2
+seen+=$'\n'$(run DELIFEQ lock d)
+recorded "$seen" <<'END'
+DELEX's server logs:
+  SET lock a
+  SET lock b PXAT TIME
+  SET lock c IFEQ b KEEPTTL
+  SET lock d IFEQ c
+  DEL lock
+  SET lock e
+  DELEX lock
+DELIFEQ's server logs:
+  SET lock a
+  SET lock b PXAT TIME
+  SET lock c IFEQ b KEEPTTL
+  SET lock d IFEQ c
+  DEL lock
+END
