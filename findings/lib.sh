@@ -8,7 +8,6 @@ pids=()
 cleanup() {
 	local status=$? pid
 	for pid in "${pids[@]}"; do kill -CONT "$pid" 2>/dev/null || true; kill -KILL "$pid" 2>/dev/null || true; done
-	wait 2>/dev/null || true
 	rm -rf "$work"
 	exit "$status"
 }
@@ -95,6 +94,7 @@ start() {
 	"${server[@]}" --port "$port" --bind 127.0.0.1 --dir "$work/data$port" --save '' --appendonly no --daemonize no "$@" >"$work/log$port" 2>&1 &
 	pid=$!
 	pids+=("$pid")
+	disown
 	until_true on "$port" -e PING
 }
 
