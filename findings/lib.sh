@@ -3,11 +3,15 @@
 set -euo pipefail
 export LC_ALL=C GOWORK=off GOFLAGS=-mod=mod
 work=$(mktemp -d)
-pids=()
+pids=() databases=()
 
 cleanup() {
 	local status=$? pid
 	for pid in "${pids[@]}"; do kill -CONT "$pid" 2>/dev/null || true; kill -KILL "$pid" 2>/dev/null || true; done
+	for pid in "${databases[@]}"; do
+		kill -QUIT "$pid" 2>/dev/null || true
+		while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+	done
 	rm -rf "$work"
 	exit "$status"
 }
@@ -117,6 +121,31 @@ cluster_ok() {
 	local nodes
 	nodes=$(on "$1" CLUSTER NODES)
 	[ "$(grep -c ' connected' <<<"$nodes")" = "$2" ] && ! grep -q handshake <<<"$nodes" && on "$1" CLUSTER INFO | tr -d '\r' | grep -qx cluster_state:ok
+}
+
+# as runs a database's program, as the user of its package if we are root: it refuses to run as root.
+as() {
+	local user=$1
+	shift
+	if [ "$(id -u)" = 0 ]; then
+		exec setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
+	fi
+	exec "$@"
+}
+
+# postgres starts Debian's PostgreSQL 15, without fsync, and sets $postgres to its URL.
+postgres() {
+	package postgresql-15 "$1"
+	local bin=/usr/lib/postgresql/15/bin port dir=$work/postgres
+	port=$(port)
+	mkdir "$dir"
+	if [ "$(id -u)" = 0 ]; then chmod 711 "$work" && chown postgres "$dir"; fi
+	(cd / && as postgres "$bin/initdb" -D "$dir/data" -A trust -U postgres) >"$work/initdb" 2>&1 || lacks "initdb fails"
+	(cd / && as postgres "$bin/postgres" -D "$dir/data" -p "$port" -c listen_addresses=127.0.0.1 -k "$dir" -c fsync=off) >"$work/postgres.log" 2>&1 &
+	databases+=($!)
+	disown
+	postgres="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
+	until_true "$bin/pg_isready" -h 127.0.0.1 -p "$port"
 }
 
 # program builds the Go program on stdin with the given modules (PATH@VERSION) as $program.
