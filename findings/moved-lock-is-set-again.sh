@@ -21,7 +21,7 @@ run() {
 	on "$from" HPEXPIRE '{a}held' 600000 FIELDS 1 one >/dev/null
 	on "$from" PEXPIRE '{a}held' 600000 >/dev/null
 	for p in "$from" "$to"; do
-		on "$p" PSUBSCRIBE '__keyevent@0__:*' >"$work/heard$p" &
+		on "$p" PSUBSCRIBE '__keyevent@0__:*' >"$work/heard$p" 2>/dev/null &
 		pids+=($!)
 		until_true grep -q psubscribe "$work/heard$p"
 	done
