@@ -148,6 +148,23 @@ postgres() {
 	until_true "$bin/pg_isready" -h 127.0.0.1 -p "$port"
 }
 
+# mariadb starts Debian's MariaDB, and sets $mariadb to the command of a client, which reads statements from stdin.
+mariadb() {
+	package mariadb-server "$1"
+	local port dir=$work/mariadb
+	port=$(port)
+	mkdir "$dir"
+	if [ "$(id -u)" = 0 ]; then chmod 711 "$work" && chown mysql "$dir"; fi
+	(cd / && as mysql mariadb-install-db --no-defaults --datadir="$dir/data" --auth-root-authentication-method=normal --skip-test-db) \
+		>"$work/install" 2>&1 || lacks "mariadb-install-db fails"
+	(cd / && as mysql mariadbd --no-defaults --datadir="$dir/data" --port="$port" --bind-address=127.0.0.1 --socket="$dir/socket" \
+		--pid-file="$dir/pid") >"$work/mariadb.log" 2>&1 &
+	databases+=($!)
+	disown
+	mariadb=(command mariadb --no-defaults -uroot --socket="$dir/socket" -N -f)
+	until_true "${mariadb[@]}" -e 'SELECT 1'
+}
+
 # program builds the Go program on stdin with the given modules (PATH@VERSION) as $program.
 program() {
 	need go golang
