@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A user who may only read a lock may read it by a script that hides the key, but not by one that declares it.
+# A user with the permission to read a lock cannot read it by a script that declares the key.
 #
 # Expected: with the key permission %R~, a script that reads passes; at least one that promises no-writes.
 # Seen:     EVAL declares its keys as written, whatever the script does: NOPERM, with flags=no-writes, too. EVAL_RO passes. So does

@@ -4,7 +4,7 @@
 # Expected: a lock whose holder was killed is stale 10 s after its last refresh, and the next waiter gets it.
 # Seen:     so it is if nobody else had the lock before. But the first process's refresher outlasts its Unlock by up to 5 s. If
 #           another process takes the lock in that time, the refresher finds a file and goes on: it refreshes the lock of
-#           the dead holder as long as the first process lives. No waiter gets it, the first process included.
+#           the dead holder again and again. No waiter gets it in 30 s, the first process included.
 # Package:  github.com/caddyserver/certmagic v0.25.6
 # Date:     2026-11-28
 . "$(dirname "$0")/lib.sh"

@@ -3,7 +3,7 @@
 #
 # Expected: a refused run is tried again, as with periodic jobs at their next tick; or the job is over, and leaves the list.
 # Seen:     the job does not run after the lock is free either. Jobs still lists it, without a next run. Without the listener
-#           AfterLockError nothing tells: no error is logged. RunNow returns nil, whether the lock was granted or not.
+#           AfterLockError nothing tells: no error is logged. RunNow returns nil, though the lock is refused.
 # Package:  github.com/go-co-op/gocron/v2 v2.21.2, github.com/bsm/redislock v0.9.4, Debian's redis-server 7.0.15
 # Date:     2026-11-28
 . "$(dirname "$0")/lib.sh"

@@ -3,7 +3,7 @@
 #
 # Expected: EVAL may write, so a replica redirects it to the master with MOVED, as it does with SET.
 # Seen:     after READONLY, a plain EVAL starts on the replica, and its SET fails there with an error that names no node: READONLY
-#           on Redis, and on Valkey "ERR Attempted to access a non local key", which no client takes for a redirection. With
+#           on Redis, and on Valkey "ERR Attempted to access a non local key". With
 #           "#!lua" as its first line, the same script is answered with MOVED. FCALL is, too.
 # Package:  Debian's redis-server 7.0.15 and valkey-tools 9.1.2
 # Date:     2026-11-28

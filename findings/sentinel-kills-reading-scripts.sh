@@ -4,8 +4,7 @@
 # Expected: sentinels watch, and change masters. A script that a user runs is the user's.
 # Seen:     a server in a script that runs longer than busy-reply-threshold answers a sentinel's PING with BUSY, which counts as
 #           no answer. After down-after-milliseconds the sentinel calls the server down, begins a failover, and sends SCRIPT KILL.
-#           The caller reads "Script killed by user", though no user did. A script that has written goes on, while the
-#           sentinels look for another master.
+#           The caller reads "Script killed by user", though no user did. A script that has written runs on.
 # Package:  Debian's redis-server 7.0.15
 # Date:     2026-11-28
 . "$(dirname "$0")/lib.sh"

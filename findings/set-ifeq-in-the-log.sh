@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A compare-and-set keeps its condition in the AOF and towards replicas, unless it has a time to live.
+# A compare-and-set keeps its condition in the append-only file, unless it has a time to live.
 #
-# Expected: the effect is propagated, as everywhere: SET without IFEQ, DELEX as DEL.
-# Seen:     SET IFEQ with PX goes out without the condition. With KEEPTTL, or without an end, it goes out with IFEQ: replicas
-#           compare again, and one of an older version does not know the option. DELEX with a condition goes out as DEL,
-#           without one as DELEX. Valkey does the same for SET, and sends a DEL for DELIFEQ.
+# Expected: the effect is logged, as elsewhere: SET without IFEQ, DELEX as DEL.
+# Seen:     SET IFEQ with PX is logged without the condition. With KEEPTTL, or without an end, it is logged with IFEQ, so
+#           that whoever replays the file compares again, and must know the option. DELEX with a condition is logged as DEL,
+#           without one as DELEX. Valkey does the same for SET, and logs a DEL for DELIFEQ.
 # Package:  Debian's redis-tools 8.6.3 and valkey-tools 9.1.2
 # Date:     2026-11-28
 . "$(dirname "$0")/lib.sh"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A sharded subscription ends with the move of its slot: go-redis stays silent for ever, and rueidis returns without an error.
+# A sharded subscription ends with the move of its slot: go-redis stays silent, and rueidis returns without an error.
 #
 # Expected: the cluster clients subscribe again at the slot's new node, as they follow MOVED for everything else; or they
 #           end the subscription with an error.
 # Seen:     the old node sends sunsubscribe. go-redis keeps the channel of messages open, and no later message arrives: a waiter
 #           sleeps on. Only ChannelWithSubscriptions shows the sunsubscribe. In rueidis, Receive returns nil, as after an
-#           unsubscription of the caller's own. Messages published between that and the next Receive are lost.
+#           unsubscription of the caller's own; called again, it goes on at the new node.
 # Package:  Debian's redis-server 7.0.15, github.com/redis/go-redis/v9 v9.23.0, github.com/redis/rueidis v1.0.79
 # Date:     2026-11-28
 . "$(dirname "$0")/lib.sh"

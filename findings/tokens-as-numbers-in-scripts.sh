@@ -3,7 +3,7 @@
 #
 # Expected: one number has one text, or at least every digit of a double. A time in microseconds (16 digits) is exact in Lua.
 # Seen:     as an argument of redis.call and as the reply, microseconds are whole; joined to a string or by cjson they lose
-#           their last digits. A time in nanoseconds, as a token or score, is stored as "1.7958984585020001e+18" by 7.0, on which
+#           their last digits. A time in nanoseconds is stored as "1.7958984585020001e+18" by 7.0, on which
 #           INCR then fails, and in full by Redis 8.6 and Valkey 9.1. 0.1 differs, too: 7.0 stores 0.10000000000000001.
 # Package:  Debian's redis-server 7.0.15, redis-tools 8.6.3, valkey-tools 9.1.2
 # Date:     2026-11-28

@@ -2,7 +2,7 @@
 # A Go lock of ZooKeeper cannot be used again after its session was lost while it was held.
 #
 # Expected: after the loss, Unlock says so, and the lock can be taken anew: the connection has a new session.
-# Seen:     Unlock returns "node does not exist", each time, and every later Lock returns "trying to acquire a lock twice", for ever,
+# Seen:     Unlock returns "node does not exist", each time, and every later Lock returns "trying to acquire a lock twice",
 #           though nobody has the lock. The connection itself goes on: another zk.Lock of the same connection gets it.
 # Package:  github.com/go-zookeeper/zk v1.0.4, Debian's zookeeper 3.8.0
 # Date:     2026-11-28
