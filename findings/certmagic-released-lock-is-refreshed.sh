@@ -59,7 +59,7 @@ func check(err error) {
 }
 END
 "$program" "never had it" "$work/storage1" >"$work/seen1" 2>"$work/log1" &
-pids+=($!)
+ends $!
 seen=$(timeout 100 "$program" "had the lock before" "$work/storage2" 2>"$work/log2")
 until_true test -s "$work/seen1"
 recorded "$(cat "$work/seen1")

@@ -15,7 +15,7 @@ run_etcd() {
 		--listen-peer-urls "http://127.0.0.1:$peer" --initial-advertise-peer-urls "http://127.0.0.1:$peer" \
 		--initial-cluster "default=http://127.0.0.1:$peer" >>"$work/log" 2>&1 &
 	pid=$!
-	pids+=("$pid")
+	ends "$pid"
 	disown
 	until_true etcdctl endpoint health
 }

@@ -16,7 +16,7 @@ run() {
 	until_true linked "$replica"
 	for p in "$master" "$replica"; do
 		on "$p" PSUBSCRIBE '__keyspace@0__:*' >"$work/heard$p" 2>/dev/null &
-		pids+=($!)
+		ends $!
 		disown
 		until_true grep -q psubscribe "$work/heard$p"
 	done

@@ -3,15 +3,23 @@
 set -euo pipefail
 export LC_ALL=C GOWORK=off GOFLAGS=-mod=mod
 work=$(mktemp -d)
-pids=() databases=()
+
+# ends has process $1 killed at the end of the finding, with signal $2 (KILL). A file has the list: subshells start servers, too.
+ends() { echo "$1 ${2:-KILL}" >>"$work/processes"; }
 
 cleanup() {
-	local status=$? pid
-	for pid in "${pids[@]}"; do kill -CONT "$pid" 2>/dev/null || true; kill -KILL "$pid" 2>/dev/null || true; done
-	for pid in "${databases[@]}"; do
-		kill -QUIT "$pid" 2>/dev/null || true
-		while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
-	done
+	local status=$? pid signal i
+	touch "$work/processes"
+	while read -r pid signal; do
+		kill -CONT "$pid" 2>/dev/null || true
+		kill "-$signal" "$pid" 2>/dev/null || true
+	done <"$work/processes"
+	while read -r pid signal; do
+		for ((i = 0; i < 40; i++)); do
+			kill -0 "$pid" 2>/dev/null || break
+			sleep 0.05
+		done
+	done <"$work/processes"
 	rm -rf "$work"
 	exit "$status"
 }
@@ -97,8 +105,8 @@ start() {
 	mkdir -p "$work/data$port"
 	"${server[@]}" --port "$port" --bind 127.0.0.1 --dir "$work/data$port" --save '' --appendonly no --daemonize no "$@" >"$work/log$port" 2>&1 &
 	pid=$!
-	pids+=("$pid")
 	disown
+	ends "$pid"
 	until_true on "$port" -e PING
 }
 
@@ -142,8 +150,8 @@ postgres() {
 	if [ "$(id -u)" = 0 ]; then chmod 711 "$work" && chown postgres "$dir"; fi
 	(cd / && as postgres "$bin/initdb" -D "$dir/data" -A trust -U postgres) >"$work/initdb" 2>&1 || lacks "initdb fails"
 	(cd / && as postgres "$bin/postgres" -D "$dir/data" -p "$port" -c listen_addresses=127.0.0.1 -k "$dir" -c fsync=off) >"$work/postgres.log" 2>&1 &
-	databases+=($!)
 	disown
+	ends $! QUIT
 	postgres="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
 	until_true "$bin/pg_isready" -h 127.0.0.1 -p "$port"
 }
@@ -159,8 +167,8 @@ mariadb() {
 		>"$work/install" 2>&1 || lacks "mariadb-install-db fails"
 	(cd / && as mysql mariadbd --no-defaults --datadir="$dir/data" --port="$port" --bind-address=127.0.0.1 --socket="$dir/socket" \
 		--pid-file="$dir/pid") >"$work/mariadb.log" 2>&1 &
-	databases+=($!)
 	disown
+	ends $! QUIT
 	mariadb=(command mariadb --no-defaults -uroot --socket="$dir/socket" -N -f)
 	until_true "${mariadb[@]}" -e 'SELECT 1'
 }

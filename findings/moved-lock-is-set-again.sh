@@ -22,7 +22,7 @@ run() {
 	on "$from" PEXPIRE '{a}held' 600000 >/dev/null
 	for p in "$from" "$to"; do
 		on "$p" PSUBSCRIBE '__keyevent@0__:*' >"$work/heard$p" 2>/dev/null &
-		pids+=($!)
+		ends $!
 		until_true grep -q psubscribe "$work/heard$p"
 	done
 	case $name in

@@ -11,11 +11,11 @@ server redis 7.0.15
 port=$(port)
 start "$port" --notify-keyspace-events KEA
 on "$port" PSUBSCRIBE '__keyevent@0__:expired' >"$work/heard" 2>/dev/null &
-pids+=($!)
+ends $!
 disown
 until_true grep -q psubscribe "$work/heard"
 expired() { grep -q lock "$work/heard" && echo published || echo "not published"; }
-at_once() { timeout 0.5 "${cli[@]}" -h 127.0.0.1 -p "$port" "$@" >/dev/null && echo "at once" || echo "held back"; }
+at_once() { timeout 5 "${cli[@]}" -h 127.0.0.1 -p "$port" "$@" >/dev/null && echo "at once" || echo "held back"; }
 
 on "$port" SET lock holder PX 300 >/dev/null
 on "$port" CLIENT PAUSE 30000 WRITE >/dev/null

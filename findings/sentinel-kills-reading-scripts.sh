@@ -20,7 +20,7 @@ sentinel monitor name 127.0.0.1 $master 1
 sentinel down-after-milliseconds name 1000
 END
 redis-server "$work/sentinel/sentinel.conf" --sentinel >"$work/sentinel/log" 2>&1 &
-pids+=($!)
+ends $!
 disown
 until_true on "$sentinel" -e PING
 sleep 2

@@ -82,7 +82,7 @@ END
 port=$(port)
 printf '%s\n' tickTime=200 "dataDir=$work/zookeeper" "clientPort=$port" clientPortAddress=127.0.0.1 admin.enableServer=false >"$work/zoo.cfg"
 java -Xmx128m -cp '/usr/share/java/*' org.apache.zookeeper.server.quorum.QuorumPeerMain "$work/zoo.cfg" >"$work/log" 2>&1 &
-pids+=($!)
+ends $!
 disown
 serves() { (exec 3<>"/dev/tcp/127.0.0.1/$port" && printf srvr >&3 && timeout 2 cat <&3) | grep -q Mode; }
 until_true serves
