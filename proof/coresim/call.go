@@ -259,12 +259,13 @@ func (c *call) send(calls []core.Call) {
 
 // list makes b recallable if it is part of a first attempt. It is called before b is sent.
 func (c *call) list(b *batch) {
-	if first := &b.items[0].k; first.Do == core.Acquire && first.Attempt == 1 {
+	if k := &b.items[0].k; k.Do == core.Acquire && k.Attempt == 1 {
+		b.first = true
 		c.asked = append(c.asked, b)
 	}
 }
 
-// recall runs before b is sent to a node, and works as in package quorum. If the first attempt is
+// recall runs before b is sent to a node, and works as in package transport. If the first attempt is
 // still in the lane's queue, and b releases all of it, recall drops both and returns true. In
 // either case, that attempt can no longer be recalled.
 func (c *call) recall(node int, b *batch) bool {
@@ -275,7 +276,7 @@ func (c *call) recall(node int, b *batch) bool {
 	}
 	a := c.asked[i]
 	c.asked = slices.Delete(c.asked, i, i+1)
-	if !b.endsAll(a) || !l.recall(a) {
+	if !l.begin(a, b.endsAll(a)) {
 		return false
 	}
 	p.tier.recalled(c, node)

@@ -26,8 +26,8 @@ const firstSeeds = 4000
 
 var firstCost = [...]cost{
 	calm:    {3255, 488, 6263, 55589, 818826872327},
-	bounded: {7717, 663, 18036, 191800, 3170025737738},
-	beyond:  {2964, 266, 6755, 72334, 1164838447566},
+	bounded: {7688, 676, 17791, 189220, 3132563652474},
+	beyond:  {2954, 262, 6675, 70723, 1118149459767},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.

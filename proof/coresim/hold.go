@@ -283,7 +283,7 @@ func (t *tier) released(k *worker) {
 
 func (t *tier) extended(k *worker, took time.Duration, r core.Round) {
 	t.inTime(k, "Extend", took-k.limit)
-	if took > t.plan.NodeTimeout+slackOfClocks && !t.wasPaused(k.process.number) {
+	if took > t.plan.silence()+slackOfClocks && !t.wasPaused(k.process.number) {
 		t.violate(inTime, "Extend of w%d took %v", k.number+1, took)
 	}
 	if r.Won && !k.hold.lost {
@@ -305,7 +305,7 @@ func (t *tier) inTime(k *worker, call string, took time.Duration) {
 	most := k.limit
 	switch {
 	case call == "Unlock":
-		most = t.plan.NodeTimeout
+		most = t.plan.silence()
 	case call == "Extend":
 		return
 	case k.step.Try && (most == 0 || most > 3*t.plan.NodeTimeout):

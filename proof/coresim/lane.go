@@ -11,30 +11,37 @@ import (
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
 
-// lane is one connection of a process to a node, as in package node. Batches that arrive during a
-// flight go with the next one. If the connection breaks, written calls have an unknown outcome, and
-// the others move on to the next connection.
+// lane is one connection of a process to a node, as in package transport. Batches that arrive during
+// a flight go with the next one. If the connection breaks, written calls have an unknown outcome,
+// and the others move on to the next connection.
 type lane struct {
 	process *process
 	node    int
 	number  int
-	queue   []*batch
+	begun   []*batch // not sent: all but first attempts
+	fresh   []*batch // not sent: first attempts, each without another batch of its waiter
 	flight  []*batch
 	spare   []*batch // memory for the next flight
 	flights int
 	out     int     // calls of the flight that are under way
 	again   []*item // the calls with a script that the node did not know
+
+	// The next two are by ownTime.
+	sent  time.Duration // time of the flight
+	heard time.Duration // time of the last reply
+	lag   time.Duration // the sum of the alarm's delays
+	next  time.Duration // of the alarm; 0 if it is not set
 }
 
 // batch is a set of calls sent to a node together. It is answered once.
 type batch struct {
 	items    []item
 	lane     *lane
-	flight   int // of which it is the first
-	deadline time.Duration
-	limit    time.Duration
+	limit    time.Duration // of the node's silence
 	sent     time.Duration
-	asked    int64 // the own time of the process then
+	queued   time.Duration // the same by the lane's ownTime
+	asked    int64         // the own time of the process then
+	first    bool          // a first attempt
 	left     int
 	answered bool
 	by       asker
@@ -42,14 +49,6 @@ type batch struct {
 
 // asker gets the outcome of a batch.
 type asker interface{ answered(b *batch) }
-
-// A batch is the alarm of its deadline.
-func (b *batch) ring(time.Duration) { b.lane.expire(b) }
-
-// flightOf is the alarm of the flight of which a batch is the first.
-type flightOf batch
-
-func (f *flightOf) ring(time.Duration) { f.lane.timeout(f.flight) }
 
 // item is one call of a batch.
 type item struct {
@@ -129,51 +128,53 @@ var (
 
 func (l *lane) send(b *batch, limit time.Duration, by asker) {
 	p := l.process
-	b.lane, b.deadline, b.limit, b.sent, b.asked, b.left, b.by = l, p.now.Mono+limit, limit, p.now.Mono, p.ownTime(), len(b.items), by
+	b.lane, b.limit, b.sent, b.queued, b.asked, b.left, b.by = l, limit, p.now.Mono, l.ownTime(), p.ownTime(), len(b.items), by
 	for i := range b.items {
 		b.items[i].batch = b
 	}
-	l.queue = append(l.queue, b)
-	p.at(b.deadline, b)
+	if b.first {
+		l.fresh = append(l.fresh, b)
+	} else {
+		l.begun = append(l.begun, b)
+	}
+	l.watch(limit / watches)
 	l.pump()
 }
 
-// recall takes a batch out of the queue, and reports whether it did. It never takes the first
-// batch: that one finds out whether the node answers.
-func (l *lane) recall(b *batch) bool {
-	i := slices.Index(l.queue, b)
-	if i <= 0 {
+// begin is called before another batch of the waiter of a first attempt is sent. If that batch ends
+// the attempt, begin takes the attempt out of the queue, and returns true. It never takes the first
+// of all queued batches: that one finds out whether the node answers. Otherwise, the attempt goes
+// before other first attempts from now on.
+func (l *lane) begin(b *batch, ends bool) (recalled bool) {
+	i := slices.Index(l.fresh, b)
+	if i < 0 {
 		return false
 	}
-	l.queue = slices.Delete(l.queue, i, i+1)
-	b.answered = true
-	return true
+	tests := len(l.begun) == 0 && i == 0
+	l.fresh = slices.Delete(l.fresh, i, i+1)
+	if ends && !tests {
+		b.answered = true
+		return true
+	}
+	l.begun = append(l.begun, b)
+	return false
 }
 
 // pump writes the queued batches, if no flight is under way.
 func (l *lane) pump() {
 	p := l.process
-	if len(l.flight) > 0 || len(l.queue) == 0 || !p.to.Connects(p.tier.server(l.node), l.fleetLane()) {
+	if len(l.flight) > 0 || len(l.begun)+len(l.fresh) == 0 || !p.to.Connects(p.tier.server(l.node), l.fleetLane()) {
 		return
 	}
 	l.flights++
-	limit, waiting := time.Duration(0), l.queue[:0]
-	for _, b := range l.queue {
-		if b.deadline > p.now.Mono {
-			l.flight = append(l.flight, b)
-			limit = max(limit, b.limit)
-		} else {
-			waiting = append(waiting, b)
-		}
+	l.sent = l.ownTime()
+	for _, queue := range []*[]*batch{&l.begun, &l.fresh} {
+		l.flight = append(l.flight, *queue...)
+		clear(*queue)
+		*queue = (*queue)[:0]
 	}
-	clear(l.queue[len(waiting):])
-	l.queue = waiting
-	if len(l.flight) == 0 {
-		return
-	}
-	l.flight[0].flight = l.flights
-	p.at(p.now.Mono+limit, (*flightOf)(l.flight[0]))
 	for _, b := range l.flight {
+		l.watch(b.limit / watches)
 		for i := range b.items {
 			l.write(&b.items[i], false)
 		}
@@ -195,14 +196,71 @@ func (l *lane) write(it *item, source bool) {
 // fleetLane is the lane of the network. Two addresses of one server share it.
 func (l *lane) fleetLane() int { return l.number }
 
-// timeout gives up a connection that does not answer.
-func (l *lane) timeout(flight int) {
-	if l.flights != flight || len(l.flight) == 0 {
+// watches is how many times the alarm rings in the shortest limit, as in package transport. Each
+// time it measures its delay.
+const watches = 8
+
+// ownTime is a clock that leaves out the delays of the lane's alarm: a process that stood still
+// finds its replies afterwards.
+func (l *lane) ownTime() time.Duration { return l.process.now.Mono - l.lag }
+
+// watch makes the alarm ring after d at the latest.
+func (l *lane) watch(d time.Duration) {
+	if at := l.process.now.Mono + d; l.next == 0 || at < l.next {
+		l.next = at
+		l.process.at(at, l)
+	}
+}
+
+// ring fails the batches whose limit the node has been silent for, and gives up a connection that
+// is silent.
+func (l *lane) ring(at time.Duration) {
+	if l.next != at {
 		return
 	}
 	p := l.process
-	p.to.Reconnect(p.tier.server(l.node), l.fleetLane())
-	l.land(errTimeout)
+	l.lag += p.now.Mono - at
+	l.next = 0
+	now, next := l.ownTime(), forever
+	// isOver reports whether the node has been silent for a limit.
+	isOver := func(since, limit time.Duration) bool {
+		left := max(since, l.heard) + limit - now
+		if left > 0 {
+			next = min(next, left, limit/watches)
+		}
+		return left <= 0
+	}
+	var unsent, late []*batch
+	for _, queue := range []*[]*batch{&l.begun, &l.fresh} {
+		*queue = slices.DeleteFunc(*queue, func(b *batch) bool {
+			over := isOver(b.queued, b.limit)
+			if over {
+				unsent = append(unsent, b)
+			}
+			return over
+		})
+	}
+	limit, flight := time.Duration(0), l.flights
+	for _, b := range l.flight {
+		if !b.answered && isOver(l.sent, b.limit) {
+			late = append(late, b)
+		}
+		limit = max(limit, b.limit)
+	}
+	hung := len(l.flight) > 0 && isOver(l.sent, limit)
+	if next < forever {
+		l.watch(max(next, time.Millisecond))
+	}
+	for _, b := range unsent {
+		l.fail(b, errUnsent)
+	}
+	for _, b := range late {
+		l.fail(b, errTimeout)
+	}
+	if hung && l.flights == flight {
+		p.to.Reconnect(p.tier.server(l.node), l.fleetLane())
+		l.land(errTimeout)
+	}
 }
 
 // replied takes a reply of the network.
@@ -216,6 +274,9 @@ func (l *lane) replied(number int, reply wire.Reply) {
 		return
 	}
 	l.out--
+	if reply.Err == nil || !errors.Is(reply.Err, fleet.ErrRefused) && !errors.Is(reply.Err, fleet.ErrBroken) {
+		l.heard = l.ownTime()
+	}
 	switch {
 	case errors.Is(reply.Err, fleet.ErrRefused):
 		l.give(it, wire.Reply{Err: errUnsent})
@@ -274,21 +335,6 @@ func (l *lane) give(it *item, r wire.Reply) {
 	b.answered = true
 	l.process.answered(l.node, b)
 	b.by.answered(b)
-}
-
-// expire answers a batch at its deadline.
-func (l *lane) expire(b *batch) {
-	if b.answered {
-		return
-	}
-	for i, other := range l.queue {
-		if other == b {
-			l.queue = append(l.queue[:i], l.queue[i+1:]...)
-			l.fail(b, errUnsent)
-			return
-		}
-	}
-	l.fail(b, errTimeout)
 }
 
 // answered records the round trip, and then sends the node's pending releases. As in package

@@ -276,6 +276,11 @@ func (p *Plan) crowds() {
 	}
 }
 
+// silence is how long a call may take. A node may be silent for a NodeTimeout before it answers the
+// flight under way, once more before the flight of the call, and each of them again on a new
+// connection.
+func (p *Plan) silence() time.Duration { return 4 * p.NodeTimeout }
+
 // quarantine is for how long a node is out under the restart guard, at most.
 func (p *Plan) quarantine() time.Duration {
 	if !p.Guard {
