@@ -130,7 +130,7 @@ type Machine struct {
 	shortWaits        int    // attempts that did not wait for slow nodes: see limitWait
 	wokenInVain       int    // the last attempts after handoffs and calls without a quorum
 	failures          int    // the last attempts without an answer or granted too late: see afterFailure
-	rushed            int    // the last attempts that began within grace of the one before
+	rushed            int    // the last attempts that followed handoffs within grace of the one before
 	tries             tries  // of a TryLock
 	refusedByOthers   bool   // a cell refused, and not for an ended hold of this client
 	takenInOrder      bool   // another client takes the cells in order: see Taken

@@ -49,9 +49,10 @@ const (
 	// eagerWakeUps is how many consecutive attempts of a waiter may follow handoffs and calls without
 	// a quorum after voteGrace. Then the wait doubles with each, up to maxDoublings times. While a
 	// node that they need is silent, readers hand each other their shares at the others.
-	// After as many attempts in a row that begin within grace of the one before, a waiter waits for
-	// grace, and for twice as long each further time, up to maxGrace. While the keys of a dead
-	// holder keep a slot, a node may hand the slot that a waiter yields back to that waiter.
+	// After as many attempts in a row that follow handoffs, and begin within grace of the one before,
+	// a waiter waits for grace, and for twice as long each further time, up to maxGrace. While the
+	// keys of a dead holder keep a slot, a node may hand the slot that a waiter yields back to that
+	// waiter.
 	eagerWakeUps = 16
 	maxDoublings = 5
 
@@ -184,7 +185,7 @@ func (m *Machine) lookAround(now Time) {
 	}
 	switch {
 	case comes:
-		if m.rushed++; now.Mono-m.waitingSince >= grace {
+		if m.rushed++; !handed || now.Mono-m.waitingSince >= grace { // a call follows a release
 			m.rushed = 1
 		}
 		if m.rushed <= eagerWakeUps {

@@ -210,6 +210,21 @@ func TestAWaiterThatIsWokenInVainSlowsDown(t *testing.T) {
 	}
 }
 
+// A call follows a release. So a waiter asks at once after calls, however many attempts have lost.
+// Redisson's clients, for instance, hold the lock for moments, one after another.
+func TestAWaiterThatLosesRacesAsksAfterEachRelease(t *testing.T) {
+	m := start(2, 3)
+	for attempt := int32(1); attempt < 4*eagerWakeUps; attempt++ {
+		for cell := range int32(3) {
+			plays(m, reply(Acquire, cell, attempt, heldByOther))
+		}
+		plays(m, Event{Kind: Turn, Cell: 0}, Event{Kind: Turn, Cell: 1})
+		if n, _ := m.Attempt(); n != attempt+1 {
+			t.Fatalf("called after attempt %d, it waits until %v", attempt, m.Wake()-at(0).Mono)
+		}
+	}
+}
+
 // A client that takes the cells in order needs a round trip for each. So once it has
 // taken one, a called waiter waits longer for further calls.
 func TestACalledWaiterWaitsLongerForAClientThatTakesCellsInOrder(t *testing.T) {
