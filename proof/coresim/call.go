@@ -13,9 +13,11 @@ import (
 
 // lock has the configuration shared by the calls of one kind on the same names.
 type lock struct {
-	names []int // of the members
-	read  int   // the shared members, as bits
+	names []int  // of the members
+	other string // at the end of its names; empty for the names of the plan
+	read  int    // the shared members, as bits
 	nodes int
+	each  []int // node
 	terms wire.Terms
 	lock  core.Config
 	try   core.Config
@@ -25,6 +27,9 @@ func (t *tier) newLock(names []int, read int, renew bool) *lock {
 	p := t.plan
 	set := p.settings(renew)
 	l := &lock{names: names, read: read, nodes: p.Nodes, terms: wire.TermsOf(&set)}
+	for node := range p.Nodes {
+		l.each = append(l.each, node)
+	}
 	tree := core.Majority(p.Quorum, p.Nodes)
 	if p.Nodes == 1 && p.Seed%2 == 0 { // as in package node
 		tree = core.Tree{}
@@ -51,7 +56,7 @@ func (t *tier) newLock(names []int, read int, renew bool) *lock {
 
 func (l *lock) Cells() int              { return len(l.names) * l.nodes }
 func (l *lock) nameNumber(cell int) int { return l.names[cell/l.nodes] }
-func (l *lock) NameOf(cell int) string  { return names[l.nameNumber(cell)] }
+func (l *lock) NameOf(cell int) string  { return names[l.nameNumber(cell)] + l.other }
 func (l *lock) has(name int) bool       { return slices.Contains(l.names, name) }
 
 // call is the shell of one machine.
@@ -286,6 +291,7 @@ func (c *call) recall(node int, b *batch) bool {
 			c.apply(core.Event{Kind: core.Replied, Call: items[j].k, Reply: engine.Recalled(items[j].k.Do, answers)})
 		}
 	}
+	p.landed(node, a)
 	return true
 }
 
@@ -320,6 +326,7 @@ func (c *call) answered(b *batch) {
 		c.keepPending(&b.items[i])
 	}
 	c.flush()
+	c.process.landed(b.lane.node, b)
 }
 
 // replied gives a reply to the machine.

@@ -38,11 +38,18 @@ type crowd struct {
 	names, read int
 	perProcess  int           // callers of a process; 0 for one
 	apart       time.Duration // between the first calls of two of them
+	locks       int           // so many locks, in turn; 0: the lock of the names
+	rounds      int           // how many times each takes its lock; 0: 20,000 times in all
 	gives       time.Duration // the longest wait before they give up; 0: no limit
+	tries       bool          // they call TryLock
 }
 
 // begin returns a tier that is ready to play a contest.
 func (c *contest) begin(seed uint64, crowds ...crowd) *tier {
+	return newTier(c.plan(seed, crowds...), false)
+}
+
+func (c *contest) plan(seed uint64, crowds ...crowd) *Plan {
 	p := &Plan{Seed: seed, Class: bounded, Nodes: 5, Quorum: 3, Permits: c.permits, TTL: 10 * time.Second, NodeTimeout: 500 * ms, Drift: quorumlock.DefaultDrift()}
 	p.Network, p.Latency, p.Length = fleet.Network{MinDelay: c.near, MaxDelay: c.far}, c.far+c.lag, 1<<60
 	g := generator{rand.New(rand.NewPCG(seed, 0xc047))}
@@ -58,9 +65,16 @@ func (c *contest) begin(seed uint64, crowds ...crowd) *tier {
 	}
 	for _, all := range crowds {
 		for i := range all.callers {
-			steps := make([]Step, 1+20_000/all.callers)
+			rounds := all.rounds
+			if rounds == 0 {
+				rounds = 1 + 20_000/all.callers
+			}
+			steps := make([]Step, rounds)
 			for j := range steps {
-				steps[j] = Step{Names: all.names, Read: all.read, Hold: []Use{{After: c.hold}}}
+				steps[j] = Step{Names: all.names, Read: all.read, Try: all.tries, Hold: []Use{{After: c.hold}}}
+				if all.locks > 0 {
+					steps[j].Other = 1 + i%all.locks
+				}
 				if all.gives > 0 {
 					steps[j].Limit = g.between(0, all.gives)
 				}
@@ -72,7 +86,7 @@ func (c *contest) begin(seed uint64, crowds ...crowd) *tier {
 			p.Workers = append(p.Workers, WorkerPlan{Process: len(p.Processes) - 1, Steps: steps})
 		}
 	}
-	return newTier(p, false)
+	return p
 }
 
 // tally is what a contest has come to so far.

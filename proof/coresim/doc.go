@@ -18,8 +18,9 @@
 // checked at every script (scripts.go), at every grant, step and end of a call (hold.go), and now
 // and then (audit.go, progress.go). The plans (plan.go) are like those of the wire tier. Some have
 // semaphores (slots.go) and latches (latch.go) beside other locks; a few have many callers, slots
-// or ids (big.go). The cost of contention is measured with silent and slow nodes, but without other
-// faults (contest_test.go):
+// or ids (big.go). First attempts wait for a place (admission.go). Bursts and stalls, at nodes that
+// take their time, are in overload_test.go. The cost of contention is measured with silent and slow
+// nodes, but without other faults (contest_test.go):
 //
 //	go test ./proof/coresim -run - -bench Contest     the use of the slots of a semaphore
 //

@@ -66,7 +66,7 @@ func (t *tier) granted(c *call) *hold {
 	w.moved(c.lock.all())
 	w.changes++
 	for _, name := range c.lock.names {
-		if c.worker.text == nil {
+		if c.worker.text == nil && c.lock.other == "" {
 			t.ordered(h, name, bound)
 		}
 	}
@@ -257,6 +257,7 @@ func (t *tier) releasing(h *hold) {
 
 // released checks an Unlock that is decided.
 func (t *tier) released(k *worker) {
+	t.watch.ends++
 	c, h := k.call, k.hold
 	confirmed, broken := c.machine.Released()
 	if t.traces {
@@ -308,8 +309,8 @@ func (t *tier) inTime(k *worker, call string, took time.Duration) {
 		most = t.plan.silence()
 	case call == "Extend":
 		return
-	case k.step.Try && (most == 0 || most > 3*t.plan.NodeTimeout):
-		most = 3 * t.plan.NodeTimeout
+	case k.step.Try && (most == 0 || most > k.waited+3*t.plan.NodeTimeout):
+		most = k.waited + 3*t.plan.NodeTimeout
 	case most == 0:
 		return
 	}
@@ -319,38 +320,38 @@ func (t *tier) inTime(k *worker, call string, took time.Duration) {
 }
 
 // failed checks why a call has failed.
-func (t *tier) failed(k *worker, c *call, took time.Duration) {
+func (t *tier) failed(k *worker, why core.Reason, took time.Duration) {
 	if t.traces {
-		t.note("p%d: w%d fails after %v: %d", k.process.number+1, k.number+1, took, c.reason)
+		t.note("p%d: w%d fails after %v: %d", k.process.number+1, k.number+1, took, why)
 	}
 	t.inTime(k, "Lock", took)
-	held := c.reason == core.Held || c.reason == core.HeldAndNoQuorum || c.reason == core.HeldOrNone
-	if c.reason == core.NoQuorum && k.step.Try && t.expires() {
+	held := why == core.Held || why == core.HeldAndNoQuorum || why == core.HeldOrNone
+	if why == core.NoQuorum && k.step.Try && t.expires() {
 		return // a hold of the same process has ended and is not unlocked
 	}
-	few := c.reason == core.NoQuorum || c.reason == core.HeldAndNoQuorum || c.reason == core.HeldOrNone || c.reason == core.NoToken || c.reason == core.TooLate
+	few := why == core.NoQuorum || why == core.HeldAndNoQuorum || why == core.HeldOrNone || why == core.NoToken || why == core.TooLate
 	switch {
-	case k.gone, k.process.closed, c.reason == core.NotALock && t.occupied():
+	case k.gone, k.process.closed, why == core.NotALock && t.occupied():
 	case k.step.Try && (held || few && t.plan.Class != calm):
 	default:
-		t.violate(ridesOut, "w%d fails for %d", k.number+1, c.reason)
+		t.violate(ridesOut, "w%d fails for %d", k.number+1, why)
 	}
 	now := k.process.now
 	// Without a boot clock, a step forward counts as a suspend, and a step back as nothing.
 	slept := max(now.Boot-now.Mono-k.asleep, 0)
-	if c.reason == core.NoToken && (!k.step.Try || took+slept < t.plan.NodeTimeout) {
+	if why == core.NoToken && (!k.step.Try || took+slept < t.plan.NodeTimeout) {
 		t.violate(minority, "w%d has no token after %v, of which it was suspended for %v", k.number+1, took+slept, slept)
 	}
 	if t.plan.Class == calm && few {
-		t.violate(nothingFails, "w%d fails for %d", k.number+1, c.reason)
+		t.violate(nothingFails, "w%d fails for %d", k.number+1, why)
 	}
-	if !k.step.Try && c.lock.read == 0 {
-		t.watch.waits = append(t.watch.waits, span{c.lock, nil, t.world.Now() - took, t.world.Now()})
+	if !k.step.Try && k.lock.read == 0 {
+		t.watch.waits = append(t.watch.waits, span{k.lock, nil, t.world.Now() - took, t.world.Now()})
 	}
 	if k.step.Try && held && !k.gone {
-		t.watch.refused = append(t.watch.refused, span{c.lock, nil, t.world.Now() - took, t.world.Now()})
+		t.watch.refused = append(t.watch.refused, span{k.lock, nil, t.world.Now() - took, t.world.Now()})
 	}
-	for _, name := range c.lock.names {
+	for _, name := range k.lock.names {
 		t.handoff(name, false)
 	}
 }

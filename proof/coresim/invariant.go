@@ -72,6 +72,9 @@ const (
 	nothingFails = "nothing fails while nothing is wrong"
 	promptly     = "the next waiter is told"
 
+	// An attempt gives its places back, whatever became of it.
+	placesBack = "a place returns"
+
 	// The machine reports a renewal without a quorum, once until there is a quorum again.
 	lateTold = "a late renewal is reported"
 

@@ -41,7 +41,8 @@ type batch struct {
 	sent     time.Duration
 	queued   time.Duration // the same by the lane's ownTime
 	asked    int64         // the own time of the process then
-	first    bool          // a first attempt
+	first    bool          // a first attempt, which has a place: see takePlace
+	recalled bool
 	left     int
 	answered bool
 	by       asker
@@ -153,7 +154,7 @@ func (l *lane) begin(b *batch, ends bool) (recalled bool) {
 	tests := len(l.begun) == 0 && i == 0
 	l.fresh = slices.Delete(l.fresh, i, i+1)
 	if ends && !tests {
-		b.answered = true
+		b.answered, b.recalled = true, true
 		return true
 	}
 	l.begun = append(l.begun, b)
@@ -224,7 +225,10 @@ func (l *lane) ring(at time.Duration) {
 	now, next := l.ownTime(), forever
 	// isOver reports whether the node has been silent for a limit.
 	isOver := func(since, limit time.Duration) bool {
-		left := max(since, l.heard) + limit - now
+		if !p.tier.former.fromQueueing {
+			since = max(since, l.heard)
+		}
+		left := since + limit - now
 		if left > 0 {
 			next = min(next, left, limit/watches)
 		}
@@ -242,7 +246,11 @@ func (l *lane) ring(at time.Duration) {
 	}
 	limit, flight := time.Duration(0), l.flights
 	for _, b := range l.flight {
-		if !b.answered && isOver(l.sent, b.limit) {
+		since := l.sent
+		if p.tier.former.fromQueueing {
+			since = b.queued
+		}
+		if !b.answered && isOver(since, b.limit) {
 			late = append(late, b)
 		}
 		limit = max(limit, b.limit)
@@ -361,6 +369,10 @@ func (p *process) answered(node int, b *batch) {
 // isDown reports whether a call failed because the node does not serve, not by an error of a
 // script.
 func isDown(err error) bool {
-	_, sent := errors.AsType[unsent](err)
-	return sent || errors.Is(err, errTimeout) || errors.Is(err, fleet.ErrBroken)
+	return isUnsent(err) || errors.Is(err, errTimeout) || errors.Is(err, fleet.ErrBroken)
+}
+
+func isUnsent(err error) bool {
+	_, is := errors.AsType[unsent](err)
+	return is
 }

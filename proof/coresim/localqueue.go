@@ -9,9 +9,24 @@ import (
 func (k *worker) localQueue() *engine.LocalQueue[*worker] {
 	s := k.step
 	q := &k.process.queues[s.kind()]
+	if s.Other > 0 {
+		q = k.process.queueOf(s.Other)
+	}
 	q.Shared = s.Read == s.Names+1
 	if len(k.lock.names) == 1 {
 		q.Slots = k.lock.permits(0)
+	}
+	return q
+}
+
+func (p *process) queueOf(other int) *engine.LocalQueue[*worker] {
+	q := p.others[other]
+	if q == nil {
+		if p.others == nil {
+			p.others = make(map[int]*engine.LocalQueue[*worker])
+		}
+		q = new(engine.LocalQueue[*worker])
+		p.others[other] = q
 	}
 	return q
 }
@@ -46,7 +61,7 @@ func admit(q *engine.LocalQueue[*worker]) {
 // admitted makes a call, or a pause first: see core.Pace.
 func (k *worker) admitted() {
 	p, pace := k.process, k.process.paces[k.step.kind()]
-	if pace == (core.Pace{}) || k.step.Limit == 0 {
+	if pace == (core.Pace{}) || k.step.Limit == 0 || k.step.Other > 0 {
 		k.try()
 		return
 	}

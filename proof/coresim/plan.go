@@ -67,6 +67,7 @@ type Step struct {
 	After   time.Duration // before the call
 	Names   int           // 0 is x, 1 is y, 2 is a MultiLock of both, 3 is s, 4 is x and s, 5 is all
 	Read    int           `shrink:"0"` // the shared ones, as bits
+	Other   int           // which lock of other names this is; 0: that of the names, which is watched
 	Try     bool
 	NoRenew bool          `shrink:"0"`
 	Limit   time.Duration `shrink:"0"` // how long Lock may wait; 0 for ever

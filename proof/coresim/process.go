@@ -14,33 +14,35 @@ import (
 // process is a client of the fleet: the shell of its machines, without a goroutine. Where package
 // quorum has timers, connections and subscriptions, it has events.
 type process struct {
-	tier     *tier
-	number   int
-	id       string // the client in its owners
-	channel  string
-	workers  []*worker
-	live     []*call // calls that wait or hold
-	former   engine.Ended
-	clocks   engine.Clocks[int]
-	queues   [kindsOfLocks]engine.LocalQueue[*worker] // of each lock
-	paces    [kindsOfLocks]core.Pace                  // after a caller that has given up
-	lanes    []lane                                   // of node n: n*fleet.Lanes + lane
-	retries  []retries                                // by node
-	renewals engine.Renewals[int, renewal]
-	turn     time.Duration            // when the timer of renewals fires; 0 if it is not set
-	health   []engine.Health          // by node
-	hints    [len(names)]engine.Hints // by name
-	listens  []bool                   // by node
-	compares bool                     // the clocks are compared
-	seenAt   core.Time                // when they were compared last
-	timers   []timer                  // a heap
-	last     uint64                   // number of a timer
-	asked    time.Duration
-	now      core.Time
-	to       *fleet.Effects
-	redisson *redisson // nil in a plan without Redisson's clients
-	dead     bool      // it has died
-	closed   bool
+	tier      *tier
+	number    int
+	id        string // the client in its owners
+	channel   string
+	workers   []*worker
+	live      []*call // calls that wait or hold
+	former    engine.Ended
+	clocks    engine.Clocks[int]
+	queues    [kindsOfLocks]engine.LocalQueue[*worker] // of each lock
+	others    map[int]*engine.LocalQueue[*worker]      // by Step.Other
+	paces     [kindsOfLocks]core.Pace                  // after a caller that has given up
+	admission engine.Admission[int, *worker]           // has the attempts that wait unsent
+	lanes     []lane                                   // of node n: n*fleet.Lanes + lane
+	retries   []retries                                // by node
+	renewals  engine.Renewals[int, renewal]
+	turn      time.Duration            // when the timer of renewals fires; 0 if it is not set
+	health    []engine.Health          // by node
+	hints     [len(names)]engine.Hints // by name
+	listens   []bool                   // by node
+	compares  bool                     // the clocks are compared
+	seenAt    core.Time                // when they were compared last
+	timers    []timer                  // a heap
+	last      uint64                   // number of a timer
+	asked     time.Duration
+	now       core.Time
+	to        *fleet.Effects
+	redisson  *redisson // nil in a plan without Redisson's clients
+	dead      bool      // it has died
+	closed    bool
 }
 
 type timer struct {
@@ -282,6 +284,9 @@ func (p *process) close() {
 		return
 	}
 	p.closed = true
+	for _, k := range p.workers {
+		k.leavePlace()
+	}
 	p.forgetPeers(true)
 	for _, c := range append([]*call(nil), p.live...) {
 		c.step(core.Event{Kind: core.Close})

@@ -21,6 +21,9 @@ func (h *hold) shares(name int) bool { return h.downgraded || h.call.lock.shares
 // excludes reports whether two holds must not overlap: they have a name that they do not both
 // share.
 func (h *hold) excludes(other *hold) bool {
+	if h.call.lock.other != other.call.lock.other {
+		return false
+	}
 	for _, name := range h.call.lock.names {
 		if other.call.lock.has(name) && !(h.shares(name) && other.shares(name)) && (name != semaphore || h.slot == other.slot) {
 			return true

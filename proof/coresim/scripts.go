@@ -17,6 +17,7 @@ import (
 type watch struct {
 	*tier
 	grants     int
+	ends       int           // of holds, by Unlock
 	successors int           // grants to successors
 	attempts   int           // by the calls that were granted the lock
 	waited     time.Duration // by them

@@ -24,6 +24,7 @@ type tier struct {
 	world         *fleet.World
 	procs         []*process
 	locks         [2 * kindsOfLocks]*lock // by kind, and whether they are renewed
+	others        map[int]*lock           // by Step.Other
 	calls         []*call
 	sent          []sent
 	watch         watch
@@ -42,6 +43,14 @@ type tier struct {
 	attachedHolds int
 	latch         history
 	peers         []*peer
+	former        former
+}
+
+// former has rules of earlier editions of the client, with which overload is a collapse: see
+// TestFormerRulesCollapse.
+type former struct {
+	fromQueueing bool // the limit of a batch begins when it is queued, and no reply renews it
+	unadmitted   bool // first attempts need no place
 }
 
 // sent is a call on its way.
@@ -160,6 +169,7 @@ func (t *tier) play() {
 		t.advance(t.quiet())
 		t.empty()
 		t.withoutPeers()
+		t.placesReturn()
 	}
 }
 
@@ -233,6 +243,9 @@ func (t *tier) server(node int) int {
 }
 
 func (t *tier) lockOf(s *Step) *lock {
+	if s.Other > 0 {
+		return t.otherLock(s)
+	}
 	i := 2 * s.kind()
 	if s.NoRenew {
 		i++
@@ -241,6 +254,20 @@ func (t *tier) lockOf(s *Step) *lock {
 		t.locks[i] = t.newLock(namesOf[s.Names], s.Read, !s.NoRenew)
 	}
 	return t.locks[i]
+}
+
+// otherLock returns a lock with names of its own. Nobody looks at its keys.
+func (t *tier) otherLock(s *Step) *lock {
+	l := t.others[s.Other]
+	if l == nil {
+		if t.others == nil {
+			t.others = make(map[int]*lock)
+		}
+		l = t.newLock(namesOf[s.Names], s.Read, !s.NoRenew)
+		l.other = "." + itoa(s.Other)
+		t.others[s.Other] = l
+	}
+	return l
 }
 
 // namesOf are the names of a step's lock.

@@ -18,15 +18,18 @@ type worker struct {
 	call     *call // that waits or holds
 	lock     *lock
 	ticket   int64
-	place    *engine.Place[*worker] // in the local queue
-	began    time.Duration          // the call, by the monotonic clock
-	asleep   time.Duration          // time in suspends before the call
-	limit    time.Duration          // of the call; 0 if there is none
-	id       int                    // changes with each action, to void its timers
-	waits    bool                   // the call has not been decided
-	gone     bool                   // the caller has cancelled
-	unlocks  time.Duration          // when Unlock began, by the monotonic clock
-	unlocked time.Duration          // the same in true time
+	place    *engine.Place[*worker]          // in the local queue
+	unsent   *engine.Applicant[int, *worker] // while its attempt waits for a place
+	unsentAt time.Duration                   // since then
+	waited   time.Duration                   // of the call: for places
+	began    time.Duration                   // the call, by the monotonic clock
+	asleep   time.Duration                   // time in suspends before the call
+	limit    time.Duration                   // of the call; 0 if there is none
+	id       int                             // changes with each action, to void its timers
+	waits    bool                            // the call has not been decided
+	gone     bool                            // the caller has cancelled
+	unlocks  time.Duration                   // when Unlock began, by the monotonic clock
+	unlocked time.Duration                   // the same in true time
 	hold     *hold
 	ended    bool
 	got      int   // holds
@@ -64,7 +67,7 @@ func (k *worker) begin() {
 	s, p := k.step, k.process
 	k.id++
 	k.lock, k.ticket = p.tier.lockOf(s), p.newTicket()
-	k.began, k.asleep, k.waits, k.gone = p.now.Mono, p.now.Boot-p.now.Mono, true, false
+	k.began, k.asleep, k.waits, k.gone, k.waited = p.now.Mono, p.now.Boot-p.now.Mono, true, false, 0
 	k.limit = s.Limit
 	if s.Cancel > 0 && (k.limit == 0 || s.Cancel < k.limit) {
 		k.limit = s.Cancel
@@ -83,6 +86,11 @@ func (k *worker) try() {
 		k.process.tier.attach(k)
 		return
 	}
+	k.takePlace()
+}
+
+// ask makes a call whose first attempt has its place.
+func (k *worker) ask() {
 	k.call = k.process.tier.newCall(k, k.lock, k.step.Try, k.ticket)
 	k.call.start()
 }
@@ -92,7 +100,7 @@ func (k *worker) cancel() {
 		return
 	}
 	k.gone = true
-	// It waits in the local queue, or to attach again.
+	// It waits in the local queue, for a place, or to attach again.
 	if k.call == nil || k.call.outcome == core.Failed {
 		k.returns()
 		k.next()
@@ -105,6 +113,7 @@ func (k *worker) cancel() {
 func (k *worker) returns() {
 	k.waits = false
 	k.process.tier.watch.returned(k)
+	k.leavePlace()
 	k.dequeue()
 }
 
@@ -130,7 +139,7 @@ func (k *worker) decided(c *call) {
 	took := p.now.Mono - k.began
 	switch {
 	case k.text == nil:
-		t.failed(k, c, took)
+		t.failed(k, c.reason, took)
 	case t.notAttached(k, c) && !p.closed:
 		k.after(time.Duration(1+p.to.Random(40))*time.Millisecond, k.try)
 		return

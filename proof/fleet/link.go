@@ -130,7 +130,8 @@ func (w *World) callArrives(e *event) (kept bool) {
 	if n.knowsScript(e.call.Script, e.source) {
 		reply = w.run(e)
 	}
-	e.on.lostBack = e.on.lostBack || l.cutBack > 0 || w.chance(w.network.LoseReply)
+	n.ran++
+	e.on.lostBack = e.on.lostBack || l.cutBack > 0 || n.loses > 0 && n.ran%n.loses == 0 || w.chance(w.network.LoseReply)
 	if e.on.closed || e.on.lostBack {
 		return false
 	}

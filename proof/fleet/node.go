@@ -11,21 +11,22 @@ import (
 
 // node is a server.
 type node struct {
-	model     *scriptmodel.Node
-	clock     clock
-	wall      scriptmodel.Time // shown at the beginning, with all steps since
-	lag, each time.Duration    // see Computer
-	free      time.Duration    // when it has run all calls that have arrived
-	down      int              // faults that keep it down
-	frozen    int              // faults that keep it from running anything
-	held      []*event         // events that arrived while it was frozen
-	histories int
-	forgot    bool                  // scripts
-	knows     map[*wire.Script]bool // since then
+	model      *scriptmodel.Node
+	clock      clock
+	wall       scriptmodel.Time // shown at the beginning, with all steps since
+	lag, each  time.Duration    // see Computer
+	free       time.Duration    // when it has run all calls that have arrived
+	loses, ran int              // see Computer; the calls so far
+	down       int              // faults that keep it down
+	frozen     int              // faults that keep it from running anything
+	held       []*event         // events that arrived while it was frozen
+	histories  int
+	forgot     bool                  // scripts
+	knows      map[*wire.Script]bool // since then
 }
 
 func newNode(on Computer) *node {
-	n := &node{model: scriptmodel.New(on.Wall.Add(-time.Hour)), clock: clockOf(on), wall: on.Wall, lag: on.Lag, each: on.Each, histories: 1}
+	n := &node{model: scriptmodel.New(on.Wall.Add(-time.Hour)), clock: clockOf(on), wall: on.Wall, lag: on.Lag, each: on.Each, loses: on.Loses, histories: 1}
 	n.model.Receivers = make(map[string]int)
 	return n
 }

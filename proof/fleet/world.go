@@ -20,10 +20,11 @@ type Config struct {
 
 // Computer is the machine under a node or a client.
 type Computer struct {
-	Wall scriptmodel.Time // its wall clock at the beginning
-	Rate float64          `shrink:"1"` // of the clocks; 0 means 1
-	Lag  time.Duration    // of a node: added to the delay of each message to it or from it
-	Each time.Duration    // of a node: how long it takes to run a call
+	Wall  scriptmodel.Time // its wall clock at the beginning
+	Rate  float64          `shrink:"1"` // of the clocks; 0 means 1
+	Lag   time.Duration    // of a node: added to the delay of each message to it or from it
+	Each  time.Duration    // of a node: how long it takes to run a call
+	Loses int              // of a node: so many calls have one lost reply; 0: none is lost
 }
 
 // Network has the delays and losses of messages.
