@@ -15,6 +15,7 @@ import (
 type overload struct {
 	crowd
 	script time.Duration // how long a call keeps its node busy
+	far    time.Duration // the longest delay of a message; 0: 350 µs
 	tenth  int           // of five nodes, so many take ten times as long
 	loses  int           // so many lose every second reply
 	stall  stall
@@ -29,6 +30,9 @@ type stall struct {
 
 func (o *overload) begin(seed uint64) *tier {
 	c := contest{near: 50 * us, far: 350 * us, script: o.script}
+	if o.far > 0 {
+		c.near, c.far = o.far*5/6, o.far
+	}
 	p := c.plan(seed, o.crowd)
 	for n := range p.Nodes {
 		if n < o.tenth {
@@ -170,6 +174,7 @@ func TestOverloadCostsTimeAlone(t *testing.T) {
 		"callers who give up":                     {crowd: gives, script: 200 * us},
 		"callers of TryLock":                      {crowd: tries, script: 200 * us},
 		"callers of TryLock, and all nodes stall": {crowd: tries, script: 200 * us, stall: stall{5, time.Second / 2, 3 * time.Second}},
+		"distant nodes":                           {crowd: burst(10_000, 1), script: 50 * us, far: 1500 * us},
 		"callers for ten locks":                   {crowd: fewLocks, script: 100 * us},
 		"one node is ten times slower":            {crowd: burst(2500, 4), script: 200 * us, tenth: 1},
 		"one node loses every second reply":       {crowd: burst(2500, 4), script: 200 * us, loses: 1},

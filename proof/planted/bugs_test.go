@@ -75,6 +75,15 @@ var bugs = []mutation.Bug{
 	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.takeLost", "lost[last].unsent", "true", wire(400, "nothing takes effect twice")),
 	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400, "nothing is left behind")),
 
+	// Overload.
+	bug("first attempts go before all other calls", "internal/transport lane.queued", "func(yield func(*request) bool) { for t := range l.begun.all() { if !yield(t) { return } } l.fresh.all()(yield) }",
+		"func(yield func(*request) bool) { for t := range l.fresh.all() { if !yield(t) { return } }; l.begun.all()(yield) }", tests("node", "TestAttemptsGoLast")),
+	bug("the limit of a call begins when it is queued", "internal/transport lane.expire", "later(since, l.heard)", "since", tests("node", "TestCallsOverLanes")),
+	bug("an attempt that is not sent keeps its place", "internal/quorum/engine Limit.Return", "l.flight--", "", core(4000, "a place returns")),
+	bug("an attempt that is answered keeps its place", "internal/quorum/engine Limit.Landed", "l.flight--", "", core(400, "a place returns")),
+	bug("a limit never grows", "internal/quorum/engine Limit.Landed", "min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)", "min(max(want, l.most/2, leastLimit), l.most)",
+		tests("proof/coresim", "TestOverloadCostsTimeAlone/distant_nodes")),
+
 	// Readers, slots, latches, Redisson, elections.
 	bug("a reader jumps a waiting writer", "scripts/share.lua", "  if blocked or not open then", "  if not open then", wire(400, "in ticket order")),
 	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400, "nobody else's hold is touched")),
