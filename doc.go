@@ -57,23 +57,23 @@
 //  8. A slow or dead node costs nothing while the others are a quorum. It delays no caller, waiters
 //     included. It counts again within two seconds after it answers, however long it was away and
 //     whatever was sent to it before. A failed release stays pending until the node has confirmed
-//     it. A refused one is retried until the lock's TTL, unless the key is no longer a lock. A client
-//     keeps up to 16,384 of each kind for a node.
+//     it. A refused one is retried until the lock's TTL, unless the key is no longer a lock. A
+//     client keeps up to 16,384 of each kind for a node.
 //  9. Waiters are served in the order of their calls of Lock, across processes. Between processes,
 //     this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of
 //     most nodes agree. While nodes are busy, a Lock with less than 250 ms left may wait out its
-//     deadline without sending a request. A handoff costs the same for 4 waiters as for 256 waiters. A lock that
-//     becomes free by expiry is passed on within two seconds, however many dead waiters are queued.
-//     After a handoff to a dead waiter it may take 37.5 ms longer for each dead waiter, up to 30
-//     seconds in all.
+//     deadline without sending a request. A handoff costs the same for 4 waiters as for 256. A lock
+//     that becomes free by expiry is passed on within two seconds, however many dead waiters are
+//     queued. After a handoff to a dead waiter it may take 37.5 ms longer for each dead waiter, up
+//     to 30 seconds in all.
 //  10. Of contenders that call TryLock for a free lock at the same time, one acquires it.
 //  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option.
 //     While both wait, each side gets at least about a third of the grants, but less of a lock that
 //     needs each of several nodes or members. See docs/redisson.md.
-//  12. Overload costs time, never goodput. However many callers a client has, it sends as many
-//     attempts as its nodes answer in time, in the order of the calls, and the others wait in the
-//     process. No call fails because others wait. Two seconds after the end of a stall, the rate
-//     is what it was. If the renewals of the held locks would fill the nodes, new locks wait.
+//  12. Overload costs time, never goodput. A client sends only as many attempts as its nodes answer
+//     promptly, in the order of the calls. The other calls wait in the process, and fail only by
+//     their own deadlines. Two seconds after a stall ends, the grants per second are back at their
+//     rate before it. New locks wait while renewals take more than half of a node's time.
 //  13. The slowness of the process is never charged to a node. A node timeout begins with the
 //     sending of a call, and with each answer of the node. Delays of the process's timers and
 //     goroutines do not count. A validity never moves.

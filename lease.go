@@ -41,8 +41,8 @@ type Locker interface {
 	// answered: the holder is then unknown, even if one node names a holder. For a MultiLock, each
 	// may be true of a different member: then the error matches both. TryLock returns ErrNotALock
 	// if the key is not a lock, ErrTooLate if the TTL or TryLock's time ended before a quorum
-	// confirmed the grant, and ctx's error if ctx is done first. A failed TryLock leaves the same as
-	// a failed Lock.
+	// confirmed the grant, and ctx's error if ctx is done first. A failed TryLock leaves the same
+	// as a failed Lock.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 
@@ -225,9 +225,10 @@ func (l *Lease) Extend(ctx context.Context) error {
 }
 
 // Unlock leaves the lock; the last lease of a hold to leave releases it. Unlock cancels the lease's
-// context, then waits until a quorum of the nodes has released. A node that is silent for the node
-// timeout has failed; one that was never sent a request counts as released if it answered the last
-// call. A ctx that is done does not stop Unlock, so it is safe to defer.
+// context, then waits until a quorum of the nodes has released, or until all nodes have answered or
+// failed. A node has failed once it was silent for the node timeout. A node that was never sent a
+// request counts as released if it answered the last call. A ctx that is done does not stop Unlock,
+// so Unlock is safe to defer.
 //
 // Unlock returns [ErrLost] if the lease was lost before, and [ErrNotHeld] if it was unlocked
 // before. It returns a *[QuorumError] if fewer nodes than the quorum confirmed: the others expire
@@ -273,12 +274,12 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // and the lease goes on. A deferred [Lease.Unlock] does nothing after a Detach but return
 // [ErrNotHeld].
 //
-// Detach needs a quorum of the nodes. It waits until all nodes have answered or failed, as for
-// Unlock, even if ctx is done. With a d below four node timeouts, it waits for a quorum only. After an error other
-// than ErrMisuse the lease is over, and cannot be attached. The lock is released, as by
-// [Lease.Unlock], or ends with d if this process ends first. Detach returns [ErrLost] if the lease
-// was lost before or during the call, and [ErrNotHeld] if it was unlocked or detached before. It
-// returns a *[QuorumError] if fewer nodes than the quorum confirmed.
+// Detach needs a quorum of the nodes. It waits until each node has answered or failed, as Unlock
+// does, even if ctx is done. With a d below four node timeouts, it waits for a quorum only. After
+// an error other than ErrMisuse the lease is over, and cannot be attached. The lock is released, as
+// by [Lease.Unlock], or ends with d if this process ends first. Detach returns [ErrLost] if the
+// lease was lost before or during the call, and [ErrNotHeld] if it was unlocked or detached before.
+// It returns a *[QuorumError] if fewer nodes than the quorum confirmed.
 func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {
 	h, ok := l.held().(interface {
 		Detach(ctx context.Context, l *Lease, d time.Duration, leave func() bool) (string, error)

@@ -31,7 +31,7 @@ type Event struct {
 
 	// For Acquired and Refused.
 	Try      bool          // the call was TryLock, or Lock with a WithWait of 0
-	Waited   time.Duration // since a holder, or a lack of nodes or of room, first delayed it; or 0
+	Waited   time.Duration // since a holder, or a lack of a quorum or of room, delayed it; or 0
 	Attempts int           // 0 if the call re-entered its own hold, or was never sent
 	Handed   bool          // the previous holder handed the lock over
 	Steps    []Step        // the first 64 steps, in order
@@ -54,9 +54,9 @@ type Event struct {
 	// For the events of nodes: the node's address, or the name from node.WithName.
 	Node string
 
-	// For NodeAsked, after the round trip: how many attempts of the client are in flight at the node
-	// (sent, unanswered), their limit, and how many wait in the process, unsent, for room at any
-	// nodes. Only the first attempt of a call counts.
+	// For NodeAsked: the client's attempts in flight at the node after the round trip, their limit,
+	// and the attempts that wait unsent in the process, for any nodes. Only first attempts of calls
+	// count.
 	InFlight, Limit, Unsent int
 
 	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a failed Released or NodeAsked.

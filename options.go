@@ -39,7 +39,7 @@ func WithoutRenewal() Option { return func(s *resolved) { s.Renew = false } }
 
 // WithWait bounds how long Lock waits, without bounding the context of the lease. After the limit,
 // Lock returns [context.DeadlineExceeded] joined with the error of the last attempt, such as
-// [ErrHeld].
+// [ErrHeld], or with [ErrUnsent] if it sent none.
 //
 // With a limit of 0 or less, such as an exhausted time budget, Lock does not wait: it is a TryLock.
 // A refusal that may end with time is then also joined with [context.DeadlineExceeded].
@@ -49,12 +49,13 @@ func WithoutRenewal() Option { return func(s *resolved) { s.Renew = false } }
 // Default: Lock waits until its ctx is done.
 func WithWait(limit time.Duration) Option { return func(s *resolved) { s.Wait = max(limit, 0) } }
 
-// WithNodeTimeout sets how long one node may be silent before it counts as unreachable for the calls
-// that it has yet to answer. The time begins when a call is sent, and begins again with each answer
-// of the node: a busy node answers in turn. Delays of the process itself do not count. Calls wait for a slow node only while the other nodes are no quorum. The timeout
-// must be positive, and at most the TTL: a later answer grants nothing. Renewals sent together use
-// the longest of their node timeouts. Default: a twentieth of the TTL, but at least 50 ms and at
-// most 1 s.
+// WithNodeTimeout sets how long a node may be silent before its unanswered calls fail. The time
+// begins when a call is sent, and begins again with each answer of the node: a busy node answers
+// its calls in turn. Delays of the process itself do not count. For a node of node.New, the timeout
+// is a deadline. Calls wait for a slow node only as long as the other nodes form no quorum. The
+// timeout must be positive, and at most the TTL: a later answer grants nothing. Renewals sent
+// together use the longest of their node timeouts. Default: a twentieth of the TTL, but at least
+// 50 ms and at most 1 s.
 func WithNodeTimeout(limit time.Duration) Option { return func(s *resolved) { s.NodeTimeout = limit } }
 
 // WithDrift sets the allowance for clocks that run at different rates. Default [DefaultDrift].

@@ -23,8 +23,8 @@ type panelOf struct {
 	// If not nil, the entries stand side by side under these names, and each contest is a line.
 	xs    []string
 	xName string
-	// If not nil, these figures of the contest with this scene stand side by side, and each entry is a
-	// line.
+	// If not nil, these figures of the contest with this scene stand side by side, and each entry
+	// is a line.
 	metrics []metric
 	scene   string
 }

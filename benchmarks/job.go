@@ -30,8 +30,8 @@ type job struct {
 	Names   int
 	Clients int           // clients that the callers share; 0: one
 	Hold    time.Duration // of a contender; of stall: how long the nodes stand still
-	// Of crowd: the processes that share the callers, each of which then has a client of its own; 0:
-	// this one. Start is the address at which such a process waits for the start of all.
+	// Of crowd: the processes that share the callers, each of which then has a client of its own;
+	// 0: this one. Start is the address at which such a process waits for the start of all.
 	Processes int
 	Start     string
 	Try       bool // of crowd: with TryLock
@@ -42,8 +42,8 @@ type job struct {
 	// Held and renewed by the same client; of scale: the growing things in each of Callers rounds.
 	Leases int
 	Freeze []int // processes to freeze after the warm-up, and to thaw at the end
-	// Before, and while, it is measured. Of crowd, Time is the longest wait of a caller; of stall, the
-	// time of one rate.
+	// Before, and while, it is measured. Of crowd, Time is the longest wait of a caller; of stall,
+	// the time of one rate.
 	Warm, Time time.Duration
 }
 

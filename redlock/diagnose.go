@@ -24,10 +24,10 @@ import (
 const maxClockOffset = time.Second
 
 // Diagnose reads the status of all nodes, tries a lock on each, and reports these problems:
-// unreachable nodes, refused locks or channels, replicas, shards of a cluster, two addresses of one server,
-// several servers behind one address, eviction of keys, loss of keys at a restart, wrong clocks,
-// loss of locks at a promotion, and clients with another list of nodes, quorum, database or restart
-// guard. It leaves no keys.
+// unreachable nodes, refused locks or channels, replicas, shards of a cluster, two addresses of one
+// server, several servers behind one address, eviction of keys, loss of keys at a restart, wrong
+// clocks, loss of locks at a promotion, and clients with another list of nodes, quorum, database or
+// restart guard. It leaves no keys.
 //
 // Diagnose waits for each node until ctx is done, for twice the node's timeout at most. If fewer
 // nodes than the quorum answered, it returns a *[quorumlock.QuorumError] along with the report.
@@ -189,7 +189,7 @@ func judgeTogether(nodes []NodeReport, quorum int) (found []Finding) {
 	case n == 1:
 		found = append(found, Finding{OneNode, Advice, "", "there is one node only: a lock is lost with it", "use three or five nodes"})
 	case n%2 == 0 && quorum == n/2+1:
-		found = append(found, Finding{EvenNodes, Advice, "", fmt.Sprintf("there are %d nodes, of which %d may be down, as of %d", n, n-quorum, n-1),
+		found = append(found, Finding{EvenNodes, Advice, "", fmt.Sprintf("there are %d nodes, of which %d may be down, no more than with %d", n, n-quorum, n-1),
 			fmt.Sprintf("use %d nodes, or %d", n+1, n-1)})
 	}
 	return found

@@ -246,9 +246,9 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 
 func TestAnEvenNumberOfNodesIsAdvisedAgainst(t *testing.T) {
 	for n, want := range map[int][]redlock.Finding{
-		2: {{Kind: redlock.EvenNodes, Severity: redlock.Advice, Problem: "2 nodes, of which 0 may be down, as of 1", Fix: "use 3 nodes"}},
+		2: {{Kind: redlock.EvenNodes, Severity: redlock.Advice, Problem: "2 nodes, of which 0 may be down, no more than with 1", Fix: "use 3 nodes"}},
 		3: nil,
-		4: {{Kind: redlock.EvenNodes, Severity: redlock.Advice, Problem: "4 nodes, of which 1 may be down, as of 3", Fix: "use 5 nodes, or 3"}},
+		4: {{Kind: redlock.EvenNodes, Severity: redlock.Advice, Problem: "4 nodes, of which 1 may be down, no more than with 3", Fix: "use 5 nodes, or 3"}},
 	} {
 		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
 			c, _ := locktest.Client(t, n)

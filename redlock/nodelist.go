@@ -13,9 +13,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// list has the settings that all clients of a lock must share. Each connection of a node from
-// node.Dial has them in its name, with the number of its database, so that [Client.Diagnose] sees
-// clients with others. The name of a connection cannot contain a space.
+// list has the settings that all clients of a lock must share. The name of each connection of a
+// node from node.Dial has these settings and the number of the database. So [Client.Diagnose] sees
+// clients with other settings. The name of a connection cannot contain a space.
 type list struct {
 	nodes, quorum int
 	print         string        // a hash of the sorted addresses

@@ -47,9 +47,9 @@ func (r Readiness) MayFail() int { return r.Ready() - r.Quorum }
 // *[quorumlock.QuorumError] with the error of each node, along with the Readiness. With a nil ctx
 // it returns [quorumlock.ErrNilContext], and after Close [quorumlock.ErrClosed].
 //
-// Ready tests the present only, and no channels. [Client.Diagnose] finds future failures: servers
-// that may forget, evict or are the same one; and users who may not hear of a release, which makes
-// handoffs slow.
+// Ready tests the present only, and no channels. [Client.Diagnose] finds future failures, such as
+// servers that may forget or evict, or two addresses of one server. It also finds users without
+// permission for the channels, which makes handoffs slow.
 func (c *Client) Ready(ctx context.Context) (Readiness, error) {
 	r := Readiness{Quorum: c.set.Quorum, Nodes: make([]NodeReadiness, len(c.nodes))}
 	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// pidVariables name a process to which systemd gives sockets or expects signs of life from. The
-// command does that work in place of run, so its own number must stand there.
+// pidVariables hold the ID of the process to which systemd passes sockets, or from which it expects
+// watchdog messages. The command does this work in place of run, so its own ID must stand there.
 var pidVariables = []string{"LISTEN_PID", "WATCHDOG_PID"}
 
 // renumberArgument is the first argument of a process that puts its own number into the environment

@@ -88,7 +88,7 @@ QUORUMLOCK_OUTER_OWNERS  in a run within a run: the owners of the outer ones`,
 it, or:
 
 121  the lock has another holder (--held-status sets another status)
-122  no quorum: too few nodes answered, or too late for the TTL
+122  no quorum: too few nodes answered, or they are too slow for --ttl
 123  the lock was lost, or the lease about to end, and the command was ended
 125  quorumlock itself failed, its command line is wrong, or the name is no
      lock or of another kind
@@ -273,14 +273,15 @@ func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease
 	if lease, err = take(ctx); err != nil {
 		return nil, err
 	}
-	// After a handoff the validity is short until the first renewal; over slow nodes it stays short.
+	// After a handoff the validity is short until the first renewal; over slow nodes it stays
+	// short.
 	for extended := 0; time.Until(lease.ValidUntil()) < c.TTL*3/4; extended++ {
 		began := time.Now()
 		if err = lease.Extend(ctx); err != nil {
 			return nil, errs.Join(err, lease.Unlock(ctx))
 		}
 		if extended == extensions-1 {
-			slow := fmt.Errorf("the nodes are too slow for --ttl %v: a renewal took %v, so that the lease could be over before the next one: use a longer --ttl", c.TTL, time.Since(began).Round(time.Millisecond))
+			slow := fmt.Errorf("the nodes are too slow for --ttl %v: a renewal took %v, so the lease could end before the next one: use a longer --ttl", c.TTL, time.Since(began).Round(time.Millisecond))
 			return nil, &statusError{exitNoQuorum, errs.Join(slow, lease.Unlock(ctx))}
 		}
 	}

@@ -23,8 +23,8 @@ import (
 // watchdog is the parent of all descendants of the command.
 
 // watchdogArgument is the first argument of the watchdog's process. The file descriptors of its
-// orders and reports follow. They are above those that run has inherited: the command inherits these
-// under their own numbers, such as a log of the shell, or the pipes of make's jobserver.
+// orders and reports follow. They are above those that run has inherited: the command inherits
+// these under their own numbers, such as a log of the shell, or the pipes of make's jobserver.
 const watchdogArgument = "lease-watchdog"
 
 // watchdogName is the name of the watchdog in process listings. It differs from the tool's, so that

@@ -24,9 +24,9 @@
 //	quorumlock_unsent                            gauge      attempts that wait for room at the nodes
 //
 // The waiting time is the part of a call in which another holder, or the lack of a quorum or of
-// room at the nodes, delayed it. Failed calls are calls of Lock and TryLock. The last three have
-// the values of the last round trip. If clients share an Observer, they are those of the client
-// that made it.
+// room at the nodes, delayed it. Failed calls are calls of Lock and TryLock. The last three
+// metrics have their values at the last round trip. If clients share an Observer, the values are
+// those of the client that made this round trip.
 //
 // The labels have few values: quorumlock_operation is lock or try_lock, error_type is that of
 // quorumlock.Event.ErrorType, quorumlock_lost_reason is a [quorumlock.LossReason], and

@@ -37,10 +37,10 @@ func (m *Machine) triesAgain(now Time) bool {
 	return spent <= m.cfg.NodeTimeout || m.attempt < maxTries && spent < 2*m.cfg.NodeTimeout
 }
 
-// lastTry returns the time at which an attempt of a TryLock ends without the missing answers: nodes
-// that answer other calls may answer late. lastAgreement is the same for the agreement on its
-// token, and for the answers to its yields. So a TryLock ends within three NodeTimeouts. Both are 0
-// for a Lock.
+// lastTry returns the time at which an attempt of a TryLock ends without the missing answers. It is
+// needed since a node that answers other calls is not silent, however late its answer is.
+// lastAgreement is the same for the agreement on the token and for the answers to the yields. So a
+// TryLock ends within three NodeTimeouts. Both are 0 for a Lock.
 func (m *Machine) lastTry() time.Duration       { return m.sinceBegan(2) }
 func (m *Machine) lastAgreement() time.Duration { return m.sinceBegan(3) }
 

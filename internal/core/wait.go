@@ -39,20 +39,20 @@ const (
 	readyShare = 4
 
 	// afterFailure is the average pause after an attempt without a quorum or with a late grant. It
-	// doubles with each further attempt whose calls the nodes may still run, up to the
-	// failureShare-th part of the TTL and at most maxFailure. So callers whom slow nodes grant too
-	// late leave time to each other.
+	// doubles with each further attempt whose calls the nodes may still run, up to TTL/failureShare
+	// and at most maxFailure. So callers of slow nodes do not keep each other from a timely grant.
 	afterFailure = 100 * time.Millisecond
 	failureShare = 10
 	maxFailure   = 400 * time.Millisecond
 
-	// eagerWakeUps is how many consecutive attempts of a waiter may follow handoffs and calls without
-	// a quorum after voteGrace. Then the wait doubles with each, up to maxDoublings times. While a
-	// node that they need is silent, readers hand each other their shares at the others.
-	// After as many attempts in a row that follow handoffs, and begin within grace of the one before,
-	// a waiter waits for grace, and for twice as long each further time, up to maxGrace. While the
-	// keys of a dead holder keep a slot, a node may hand the slot that a waiter yields back to that
-	// waiter.
+	// eagerWakeUps is how many consecutive attempts of a waiter may follow handoffs and calls
+	// without a quorum after voteGrace. Then the wait doubles with each, up to maxDoublings times:
+	// while a node that all of them need is silent, readers hand each other their shares at the
+	// other nodes.
+	//
+	// It also bounds consecutive attempts that follow handoffs within grace of the one before. Then
+	// the waiter pauses for grace, and for twice as long each further time, up to maxGrace: beside
+	// the keys of a dead holder, a node may hand a yielded slot back to the waiter that yielded it.
 	eagerWakeUps = 16
 	maxDoublings = 5
 
@@ -62,7 +62,8 @@ const (
 )
 
 // ErrDuplicate marks a cell on a server that was already asked at another address, and ErrForeign
-// one where a copy of the attempt has the lock under the same owner. Package quorum has their texts.
+// one where a copy of the attempt has the lock under the same owner. Package quorum has their
+// texts.
 var ErrDuplicate, ErrForeign = errors.New("duplicate"), errors.New("foreign")
 
 // abandonAttempt ends a failed attempt. Its grants are yielded, and the waiter is queued again with
@@ -379,8 +380,8 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 	m.review(now)
 }
 
-// handedOver reports whether a quorum has handed the lock to the last attempt's successor. During an
-// attempt it compares the granted slots, too.
+// handedOver reports whether a quorum has handed the lock to the last attempt's successor. During
+// an attempt it compares the granted slots, too.
 func (m *Machine) handedOver() bool {
 	some := m.tallies().some(hasHanded)
 	switch {

@@ -53,10 +53,10 @@ func (l *Lock) IsQuorum(some []bool) bool {
 	return l.tree.Tally(votes) == core.VoteWon
 }
 
-// takePlace waits for the place of a call's first attempt. The call must begin next, without
-// another wait. The error is that of ctx with ErrUnsent, ErrClosed, or, for a TryLock, a
-// *QuorumError if no quorum of the nodes answers. If entered tells that the owner of l has the
-// lock, again is true.
+// takePlace waits for the place of a call's first attempt. The caller must send that attempt next,
+// without another wait, because a place that is not used delays others. The error is ErrUnsent
+// joined with that of ctx, ErrClosed, or, for a TryLock, a *QuorumError if too many nodes have
+// failed. again is true if entered reported that the owner of l already has the lock.
 func (l *Lock) takePlace(ctx context.Context, try bool, w *watch, entered <-chan struct{}) (again bool, err error) {
 	c, a := l.client, &l.client.admission
 	a.mu.Lock()

@@ -168,8 +168,8 @@ func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 	return lease
 }
 
-// enter returns another lease of a hold, and asks no node. It does not prolong the hold, which the
-// options may end.
+// enter returns another lease of a hold, and asks no node. It must not prolong the hold, which
+// WithMaxHold or WithoutRenewal may be meant to end.
 func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	c.mu.Lock()
 	defer c.flush()

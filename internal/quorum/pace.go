@@ -71,7 +71,7 @@ func (l *Lock) asked(waiting context.Context, lease *quorumlock.Lease, err error
 	}
 	defer func() { all.count.Store(int32(len(all.of))) }()
 	if len(all.of) >= all.sweep {
-		maps.DeleteFunc(all.of, func(_ paceKey, p *pace) bool { return p.IsOver(now) }) // who waits for over has little time left
+		maps.DeleteFunc(all.of, func(_ paceKey, p *pace) bool { return p.IsOver(now) }) // a caller that waits for over then waits until its deadline, which is near
 		all.sweep = 64 + 2*len(all.of)
 	}
 	if all.of == nil {

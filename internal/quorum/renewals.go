@@ -13,7 +13,7 @@ import (
 )
 
 // errLate is the error of a renewal that waited for too long.
-var errLate = fmt.Errorf("not sent: other renewals were under way for half of the TTL, %d at a time: %w", engine.MaxRenewals, context.DeadlineExceeded)
+var errLate = fmt.Errorf("not sent within half of the TTL: the node was busy with other renewals, %d at a time: %w", engine.MaxRenewals, context.DeadlineExceeded)
 
 // renewals has the renewals of a client's holds. The zero value is ready to use.
 type renewals struct {

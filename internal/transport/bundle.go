@@ -19,8 +19,8 @@ const (
 	minBundle = 3   // calls; fewer are cheaper as single commands
 	maxBundle = 256 // calls; a full bundle occupies an idle server for about a millisecond
 
-	// bundleTime bounds the time for which a bundle occupies a server that is slow or busy: it
-	// answers no other call meanwhile, and its silence must not pass for that of a node that hangs.
+	// bundleTime bounds how long a bundle occupies a slow or busy server. The server answers no
+	// other call meanwhile, and this silence must not look like a hang.
 	bundleTime = 50 * time.Millisecond
 )
 
@@ -31,8 +31,8 @@ func (n *Node) bundles(k *connection) bool {
 	return k.standsAlone && (refuser == nil || *refuser != k.server)
 }
 
-// mostInBundle returns the number of calls that a bundle may have; limit is how long the node may be
-// silent. The caller holds mu.
+// mostInBundle returns the number of calls that a bundle may have; limit is how long the node may
+// be silent. The caller holds mu.
 func (l *lane) mostInBundle(limit time.Duration) int {
 	return int(min(maxBundle, min(bundleTime, limit/8)/max(l.perCall, 1)))
 }

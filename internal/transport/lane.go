@@ -31,12 +31,13 @@ import (
 //     has been silent for its limit.
 //   - No call that may have run is sent again. If its connection breaks, a sent call has an unknown
 //     outcome. A pipeline is resent, once, only if none of its bytes was written.
-//   - Attempts go behind all other calls, unless a call of their own waiter follows them.
+//   - First attempts go behind all other calls. If another call of the same waiter follows, both go
+//     with the other calls, in order.
 //   - The release of a queued attempt recalls the attempt: neither is sent.
-//   - A connection is closed once it has been silent for the limit of a pipeline, the longest limit
-//     of its requests. It is closed earlier if a queued request times out, and nothing was read for
-//     the time that connecting may take.
-//   - Attempts are refused once the lane has too many calls or bytes.
+//   - A connection is closed once the node has been silent for the longest limit of a pipeline's
+//     requests. It is closed earlier if a queued request reaches its limit and nothing was read for
+//     connectLimit.
+//   - First attempts are refused once the lane has too many calls or bytes.
 //
 // The worker connects, and sends to an idle or far node. For each connection, a goroutine reads the
 // replies, and sends the next pipeline after the last reply. So the lane notices the end of an idle
@@ -246,9 +247,9 @@ func (l *lane) refuse(err error) (over []*request) {
 	return over
 }
 
-// watches is how many times a timer fires in the shortest limit. Each time it measures its delay. To
-// connect takes the process some ten turns of its processors, one after the other. So if turns are
-// late, a limit must have more of them.
+// watches is how many times the timer fires within the shortest limit, and measures its own delay.
+// Connecting takes about ten scheduler turns, one after the other. In a busy process each turn is
+// late, so a limit must cover more turns than these.
 const watches = 32
 
 // timerStep is the least time between two looks at the limits after one has ended, since each looks

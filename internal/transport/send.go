@@ -10,7 +10,7 @@ import (
 
 // Do runs scripts at the node in the order of calls, none of them twice, and returns at once. It
 // calls answer once, with a reply for each, and perhaps before Do returns. The time until the
-// deadline is a limit of silence: see lane. A client that New was given has the deadline itself. A
+// deadline is a limit of silence: see lane. For a client that New was given, it is a deadline. A
 // call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have run, or may
 // run later, unless the error marks it as not sent. answer must not block, and must not keep the
 // slice.

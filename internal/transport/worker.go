@@ -45,9 +45,9 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 
 // connect makes the connection, which may take longer than a call may take. Calls are answered at
 // the end of their own limits meanwhile. If it fails, all queued calls fail. If it only takes too
-// long, the calls within their limits wait for the next try. After a failed handshake, the next try waits,
-// and calls fail with the handshake's error. So a server that has too many clients, or refuses the
-// password, does not get a connection for each call.
+// long, the calls within their limits wait for the next try. After a failed handshake, the next try
+// waits, and calls fail with the handshake's error. So a server that has too many clients, or
+// refuses the password, does not get a connection for each call.
 func (l *lane) connect() {
 	ctx, cancel := withinOwnTime(l.ctx, l.node.connectLimit)
 	defer cancel()
@@ -91,8 +91,8 @@ const (
 	lastRetry  = 200 * time.Millisecond
 )
 
-// withinOwnTime returns a context that ends after limit. The delays of its timer, which are those of
-// the process, do not count.
+// withinOwnTime returns a context that ends after limit. The delays of its timer, which are those
+// of the process, do not count.
 func withinOwnTime(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	step, left := limit/watches, watches

@@ -60,8 +60,8 @@ func (s *Script) SHA() string {
 	return s.sha
 }
 
-// SHA1 returns the SHA-1 of a text in hexadecimal digits, as redis.sha1hex does. Redis names scripts
-// by it, and its Lua has no other hash, so it is computed under GODEBUG=fips140=only, too.
+// SHA1 returns the SHA-1 of a text in hexadecimal digits, as redis.sha1hex does. Redis names
+// scripts by it, and its Lua has no other hash, so it is computed under GODEBUG=fips140=only, too.
 func SHA1(text string) (digits string) {
 	fips140.WithoutEnforcement(func() {
 		sum := sha1.Sum([]byte(text))

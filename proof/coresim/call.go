@@ -270,8 +270,8 @@ func (c *call) list(b *batch) {
 	}
 }
 
-// recall runs before b is sent to a node, and works as in package transport. If the first attempt is
-// still in the lane's queue, and b releases all of it, recall drops both and returns true. In
+// recall runs before b is sent to a node, and works as in package transport. If the first attempt
+// is still in the lane's queue, and b releases all of it, recall drops both and returns true. In
 // either case, that attempt can no longer be recalled.
 func (c *call) recall(node int, b *batch) bool {
 	p, l := c.process, &c.process.lanes[node*fleet.Lanes]

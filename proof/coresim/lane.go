@@ -11,9 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
 
-// lane is one connection of a process to a node, as in package transport. Batches that arrive during
-// a flight go with the next one. If the connection breaks, written calls have an unknown outcome,
-// and the others move on to the next connection.
+// lane is one connection of a process to a node, as in package transport. Batches that arrive
+// during a flight go with the next one. If the connection breaks, written calls have an unknown
+// outcome, and the others move on to the next connection.
 type lane struct {
 	process *process
 	node    int

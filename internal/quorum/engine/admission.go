@@ -30,8 +30,8 @@ type Quorum[N comparable] interface {
 	IsQuorum(some []bool) bool // whether those of Nodes with true are a quorum
 }
 
-// Enter gives an attempt its place, and reports whether it did: not without room, or before
-// earlier attempts. If it did not, call Wait.
+// Enter gives an attempt its place if there is room and no earlier attempt waits. Otherwise it
+// returns false; then call Wait.
 func (a *Admission[N, C]) Enter(lock Quorum[N]) bool { return a.queue.Len() == 0 && a.take(lock) }
 
 // Wait adds an attempt to the queue. Admit removes it, or Leave.
@@ -71,7 +71,7 @@ func (a *Admission[N, C]) Waiting(is func(*Applicant[N, C]) bool) (some []*Appli
 // Length returns the number of attempts in the queue.
 func (a *Admission[N, C]) Length() int { return a.queue.Len() }
 
-// take takes a place at each node of the lock, if a quorum of them has room.
+// take counts an attempt at each node of the lock, if a quorum of the nodes has room.
 func (a *Admission[N, C]) take(lock Quorum[N]) bool {
 	nodes := lock.Nodes()
 	for _, n := range nodes {
@@ -123,13 +123,12 @@ const queueing = 25 * time.Millisecond
 // network has become slow, that is no queue at the node.
 const tripsFor = 10 * time.Second
 
-// Limit is the number of attempts that may be in flight at a node: sent, unanswered. It follows
-// Little's law: so many attempts are answered in the time that they may take. Like BBR (Cardwell et
-// al., ACM Queue 2016), it derives the limit from the rate of the answers and the shortest round
-// trip, and not from losses.
+// Limit is the number of attempts that may be in flight at a node. By Little's law, it is how many
+// the node answers within the shortest round trip plus queueing. Like BBR (Cardwell et al., ACM
+// Queue 2016), it follows the rate of the answers and the shortest round trip, and not losses.
 //
-// A limit at most doubles in a round trip, and always lets one attempt through. So it recovers a few
-// round trips after the node.
+// A limit at most doubles in a round trip, and always admits one attempt. So it is back a few round
+// trips after the node recovers.
 type Limit struct {
 	most   float64
 	flight int

@@ -132,9 +132,10 @@ func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 // The rest is for attempts, releases and other clients.
 const mostRenewing = 0.5
 
-// Behind reports whether attempts have to wait, because a lock that is held comes before a new one:
-// a renewal has waited too long at the node, or the holds of the client take so many renewals a
-// second that they would fill it. A new lock adds to these only after a third of its TTL.
+// Behind reports whether new attempts have to wait, because held locks come first. That is so if a
+// renewal has waited for an eighth of its TTL, or if the client's holds need more than mostRenewing
+// of the node's time. Waiting renewals alone would show this too late: a new hold is first renewed
+// after a third of its TTL.
 func (rs *Renewals[N, R]) Behind(n N, perSecond float64, now time.Duration) bool {
 	r := rs.of[n]
 	return r != nil && (len(r.queue) > 0 && r.queue[0].waits(now, 8) || perSecond*r.each.Seconds() > mostRenewing)
