@@ -26,9 +26,8 @@ type lane struct {
 	out     int     // calls of the flight that are under way
 	again   []*item // the calls with a script that the node did not know
 
-	// The next two are by ownTime.
-	sent  time.Duration // time of the flight
-	heard time.Duration // time of the last reply
+	sent  time.Duration // time of the flight, by ownTime
+	heard time.Duration // time of the last reply, by ownTime
 	lag   time.Duration // the sum of the alarm's delays
 	next  time.Duration // of the alarm; 0 if it is not set
 }

@@ -58,8 +58,8 @@ func (s *stall) excuses(at time.Duration) bool {
 
 const overloadStep = 50 * ms
 
-// served plays the plan to its end, and returns the time that it took. After each step it calls look
-// with the number of locks so far; a lock that is not yet released counts as half of one.
+// served plays the plan to its end, and returns the time that it took. After each step it calls
+// look with the number of locks so far; a lock that is not yet released counts as half of one.
 func (o *overload) served(t *tier, look func(now time.Duration, locks float64) error) (took time.Duration, err error) {
 	for t.calling() {
 		took += overloadStep
