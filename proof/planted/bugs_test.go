@@ -64,7 +64,7 @@ var bugs = []mutation.Bug{
 
 	// The queues.
 	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400, "in ticket order")),
-	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200, "nothing is left behind"), core(4000, "nothing is left behind")),
+	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200, "nothing is left behind"), core(4000, "nothing is left behind", "nothing fails while nothing is wrong")),
 	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000, "nothing is left behind", "somebody is granted in so many round trips")),
 	bug("a handoff is believed without proof", "internal/quorum/engine Message.Event", "m.handoff.ProvenBy(secret)", "true", core(4000, "backed by a quorum")),
 	bug("a MultiLock is not told that its turn may have come", "internal/core Machine.summon", "c.Called, c.summoned = true, true", "c.Called, c.summoned = len(m.Cells) <= 7, true", wire(400, "somebody is granted in so many round trips"), core(8000, "somebody is granted in so many round trips")),
