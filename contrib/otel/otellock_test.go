@@ -348,13 +348,13 @@ func TestRenewalsAndNodesAreMeasured(t *testing.T) {
 	})
 }
 
-// The nodes have yet to answer 64 attempts, so two others wait unsent.
+// The nodes have yet to answer 16 attempts, so two others wait unsent.
 func TestTheAdmissionIsMeasured(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
 		locktest.Unlock(t, locktest.Lock(t, nodes.Client().Mutex("x")))
 		nodes.Freeze()
-		for i := range 64 + 2 {
+		for i := range 16 + 2 {
 			go func() {
 				if lease, err := nodes.Client().Mutex(fmt.Sprint(i)).Lock(t.Context()); err == nil {
 					defer lease.Unlock(t.Context()) //nolint:errcheck // the test ends
@@ -368,7 +368,7 @@ func TestTheAdmissionIsMeasured(t *testing.T) {
 		synctest.Wait()
 		s.wantNumber(2, "quorumlock.unsent")
 		s.wantNumber(0, "quorumlock.node.in_flight", "quorumlock.node=node-1")
-		s.wantNumber(64, "quorumlock.node.in_flight_limit", "quorumlock.node=node-2")
+		s.wantNumber(16, "quorumlock.node.in_flight_limit", "quorumlock.node=node-2")
 		nodes.Thaw()
 		synctest.Wait()
 		s.wantNumber(0, "quorumlock.unsent")

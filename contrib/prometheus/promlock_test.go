@@ -125,7 +125,7 @@ func happen(t *testing.T, option quorumlock.Option) {
 	nodes.Restart(1, 2)
 	locktest.Lock(t, nodes.Client().Mutex("still held"))
 	nodes.Freeze()
-	for i := range 64 + 2 { // two of them wait unsent
+	for i := range 16 + 2 { // two of them wait unsent
 		go func() { _, _ = nodes.Client().Mutex(fmt.Sprint("burst-", i)).Lock(ctx) }()
 	}
 	synctest.Wait()

@@ -43,7 +43,7 @@ const (
 	// and at most maxFailure. So callers of slow nodes do not keep each other from a timely grant.
 	afterFailure = 100 * time.Millisecond
 	failureShare = 10
-	maxFailure   = 400 * time.Millisecond
+	maxFailure   = time.Second
 
 	// eagerWakeUps is how many consecutive attempts of a waiter may follow handoffs and calls
 	// without a quorum after voteGrace. Then the wait doubles with each, up to maxDoublings times:
@@ -301,7 +301,7 @@ func (m *Machine) refreshAfter() time.Duration {
 func (m *Machine) pause(now Time) time.Duration {
 	if m.reason == NoQuorum || m.reason == TooLate {
 		longest := max(min(m.cfg.TTL/failureShare, maxFailure), afterFailure)
-		return m.jitter(min(afterFailure<<min(max(m.failures-1, 0), 2), longest))
+		return m.jitter(min(afterFailure<<min(max(m.failures-1, 0), 4), longest))
 	}
 	pause := min(m.refreshAfter(), m.refresh)
 	if expiry, furthest := m.expiry(); expiry > 0 {

@@ -171,6 +171,9 @@ func TestOverloadCostsTimeAlone(t *testing.T) {
 		"4,000 callers in 500 processes":          {crowd: burst(4000, 500), script: 100 * us},
 		"500 processes with one caller":           {crowd: burst(500, 500), script: 400 * us},
 		"slow scripts":                            {crowd: burst(5000, 1), script: 400 * us},
+		"5,000 callers in 50 processes":           {crowd: burst(5000, 50), script: 200 * us},
+		"10,000 callers in 50 processes":          {crowd: burst(10_000, 50), script: 100 * us},
+		"2,000 processes with one caller":         {crowd: burst(2000, 2000), script: 200 * us},
 		"callers who give up":                     {crowd: gives, script: 200 * us},
 		"callers of TryLock":                      {crowd: tries, script: 200 * us},
 		"callers of TryLock, and all nodes stall": {crowd: tries, script: 200 * us, stall: stall{5, time.Second / 2, 3 * time.Second}},
@@ -198,7 +201,7 @@ func TestOverloadCostsTimeAlone(t *testing.T) {
 // granted anything.
 func TestFormerRulesCollapse(t *testing.T) {
 	for name, o := range map[string]overload{
-		"a limit from the queueing":         {crowd: burst(5000, 1), script: 400 * us, former: former{fromQueueing: true}},
+		"a limit from the queueing":         {crowd: burst(5000, 50), script: 400 * us, former: former{fromQueueing: true}},
 		"no admission":                      {crowd: burst(5000, 1), script: 400 * us, former: former{unadmitted: true}},
 		"no admission, and all nodes stall": {crowd: burst(5000, 4), script: 200 * us, stall: stall{5, time.Second / 2, 3 * time.Second}, former: former{unadmitted: true}},
 	} {

@@ -110,8 +110,8 @@ func (a *Admission[N, C]) Limit(n N) *Limit {
 
 // The bounds of a limit, and its first value.
 const (
-	leastLimit = 32
-	firstLimit = 64
+	leastLimit = 8
+	firstLimit = 16
 	mostLimit  = 4096
 )
 

@@ -21,7 +21,7 @@ import (
 )
 
 // firstLimit is the number of attempts that a client sends before the nodes have answered one.
-const firstLimit = 64
+const firstLimit = 16
 
 // fill stalls the servers, and begins so many calls that the next one waits unsent. The calls
 // release what they get.
