@@ -162,3 +162,50 @@ func TestATimeoutMayBeLong(t *testing.T) {
 		})
 	}
 }
+
+// A call of a dialer that hangs, whatever its ctx says, takes nothing from the next one.
+func TestADialerThatHangsOnceDisablesNothing(t *testing.T) {
+	for _, what := range []string{"the dialer", "the credentials"} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+				release := make(chan struct{})
+				var calls atomic.Int64
+				hang := func() {
+					if calls.Add(1) <= 2 { // the first call of the lane, and its subscription's
+						<-release
+					}
+				}
+				opt := node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+					hang()
+					return s.DialContext(ctx, network, addr)
+				})
+				opts := []node.Option{opt}
+				if what != "the dialer" {
+					opts = []node.Option{node.WithDialer(s.DialContext), node.WithCredentials(func(context.Context) (node.Credentials, error) {
+						hang()
+						return node.Credentials{}, nil
+					})}
+				}
+				n := dial(t, "redis://h", opts...)
+				heard := make(chan string, 1)
+				stop := transport.Of(n).Listen("channel", func(m string) {
+					select {
+					case heard <- m:
+					default:
+					}
+				})
+				defer stop()
+				_, err := transport.Of(n).Inspect(t.Context(), "x")
+				if err == nil {
+					t.Error("it answers, though what it needs hangs")
+				}
+				locktest.Must(t, locktest.Err(transport.Of(n).Inspect(t.Context(), "x")), "the next call")
+				time.Sleep(5 * time.Second)
+				if len(heard) == 0 {
+					t.Error("the subscription does not come")
+				}
+				close(release)
+			})
+		})
+	}
+}

@@ -168,6 +168,8 @@ func (n *Node) String() string { return transport.Of(n).String() }
 // Client returns the node's go-redis client.
 func (n *Node) Client() redis.UniversalClient { return transport.Of(n).Client() }
 
-// Close ends the node's goroutines and connections, and returns when all are gone. Leases of the
-// node's own locks that are still held are lost: unlock first. A client given to New stays open.
+// Close ends the node's goroutines and connections, and returns when all are gone. It waits about a
+// second at most for answers of the node, and for code that is not the library's: the Logger, the
+// Observer, the dialer, the function of WithCredentials, and a client given to New. That client stays
+// open. Leases of the node's own locks that are still held are lost: unlock first.
 func (n *Node) Close() error { return transport.Of(n).Close() }

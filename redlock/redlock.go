@@ -41,6 +41,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -194,25 +195,35 @@ func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
 // node.
 //
 // If ctx is done first, Shutdown returns ctx's error: the client is closed anyway, and the
-// remaining leases are lost. With a nil ctx, Shutdown returns [quorumlock.ErrNilContext] and the
+// remaining leases are lost. Code that is not the library's cannot hold it up for longer than
+// [Client.Close] says, and not beyond ctx. With a nil ctx, Shutdown returns [quorumlock.ErrNilContext] and the
 // client stays open.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("quorumlock: Shutdown: %w", quorumlock.ErrNilContext)
 	}
-	return errs.Join(c.locks.Shutdown(ctx), c.Close())
+	err := c.locks.Shutdown(ctx)
+	return errs.Join(err, c.closeBy(quorum.CloseTime(ctx)))
 }
 
 // Close closes the client and its nodes. It returns when all goroutines of the client have ended.
 // Leases that are still held are lost, and their keys stay until their TTL: unlock before, or use
 // [Client.Shutdown].
-func (c *Client) Close() error {
-	c.locks.Close()
+//
+// Close waits about a second at most for the answers of nodes, and for code that is not the
+// library's: the Logger, the Observer, the dialer, the function of [node.WithCredentials], and the
+// client of [node.New]. A goroutine in such code ends when that code returns.
+func (c *Client) Close() error { return c.closeBy(quorum.CloseTime(context.Background())) }
+
+func (c *Client) closeBy(until time.Time) error {
+	c.locks.CloseBy(until)
 	var g errgroup.Group
 	for _, n := range c.nodes {
-		g.Go(n.Close)
+		g.Go(func() error { return transport.Of(n).CloseBy(until) })
 	}
-	return g.Wait()
+	err := g.Wait()
+	c.locks.CloseBy(until) // the calls to a frozen node have failed since
+	return err
 }
 
 // member gives packages multilock and election access to a lock.

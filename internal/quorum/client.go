@@ -110,7 +110,8 @@ type Client struct {
 	stopping chan struct{}  // closed by Shutdown or Close; nothing is acquired after
 	lost     chan struct{}  // closed by Close when every lease counts as lost
 	flight   atomic.Int64   // operations between Begin and End; stays 0 once 0 and closed
-	gone     chan struct{}  // closed when closed is set and flight is 0
+	telling  atomic.Int64   // calls of the user's Logger and Observer by tell; none begins while flight is 0
+	gone     chan struct{}  // closed when closed is set, and flight and telling are 0
 	group    errgroup.Group // every goroutine; one starts only while flight > 0
 
 	mu         sync.Mutex
@@ -211,9 +212,43 @@ func (c *Client) clocks() (core.Time, time.Time) {
 	return core.Time{Mono: mono, Boot: mono + time.Duration(slept)}, now
 }
 
-// Close ends waiting calls, makes every held lease count as lost, and returns when no goroutine is
-// left. The keys of those leases stay until their TTL: their holders may still be at work.
-func (c *Client) Close() {
+// The limits of the wait of a Close. The user's code may block, and a frozen node answers nothing.
+const (
+	closeWait = time.Second            // in all
+	leastWait = 100 * time.Millisecond // for what needs neither, at each step
+)
+
+// CloseTime returns until when a Close waits that belongs to a Shutdown with ctx.
+func CloseTime(ctx context.Context) time.Time {
+	until := time.Now().Add(closeWait)
+	if end, ok := ctx.Deadline(); ok && end.Before(until) {
+		return end
+	} else if ctx.Err() != nil {
+		return time.Now()
+	}
+	return until
+}
+
+// WaitUntil waits for done until a time, and for leastWait at least. It reports whether done is
+// closed.
+func WaitUntil(until time.Time, done <-chan struct{}) bool {
+	late := time.NewTimer(max(time.Until(until), leastWait))
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// Close is CloseBy without a Shutdown.
+func (c *Client) Close() { c.CloseBy(CloseTime(context.Background())) }
+
+// CloseBy ends waiting calls, makes every held lease count as lost, and returns when no goroutine
+// is left, or at a time: see WaitUntil. The keys of those leases stay until their TTL: their holders
+// may still be at work. A second call waits once more.
+func (c *Client) CloseBy(until time.Time) {
 	c.mu.Lock()
 	first := !c.closed
 	if first {
@@ -223,8 +258,11 @@ func (c *Client) Close() {
 	c.stop()
 	c.mu.Unlock()
 	if first {
-		for _, w := range c.all() {
-			w.step(core.Event{Kind: core.Close})
+		all := c.all()
+		for _, w := range all {
+			w.mu.Lock()
+			w.apply(core.Event{Kind: core.Close})
+			w.mu.Unlock()
 		}
 		close(c.lost)
 		c.mu.Lock()
@@ -232,13 +270,20 @@ func (c *Client) Close() {
 			c.clock.Stop()
 		}
 		c.mu.Unlock()
-		c.subscriptions.close()
-		c.forgetRedisson(true)
-		c.dropPending()
+		c.start(func() { // a call to a node may lead to an Observer, which may block
+			for _, w := range all {
+				w.mu.Lock()
+				w.flush()
+			}
+			c.subscriptions.close()
+			c.forgetRedisson(true)
+			c.dropPending()
+		})
 		c.End()
 	}
-	<-c.gone
-	_ = c.group.Wait() // its functions return no error
+	if WaitUntil(until, c.gone) {
+		_ = c.group.Wait() // its functions return no error
+	}
 }
 
 // Stopping returns a channel that is closed when Shutdown or Close begins.
@@ -309,7 +354,7 @@ func (c *Client) checkIdle() {
 	if c.flight.Load() > 0 {
 		return
 	}
-	if c.closed {
+	if c.closed && c.telling.Load() == 0 {
 		closeOnce(c.gone)
 	}
 	if c.idle != nil && len(c.live) == 0 {
@@ -327,7 +372,7 @@ func closeOnce(ch chan struct{}) {
 }
 
 // Begin begins an operation that may call the nodes, and End ends it. Begin returns ErrClosed once
-// the client is closed. Close waits for every End.
+// the client is closed. Close waits for every End, within its limit.
 func (c *Client) Begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -386,6 +431,24 @@ func (c *Client) start(f func()) {
 	c.enter()
 	c.group.Go(func() error {
 		defer c.End()
+		f()
+		return nil
+	})
+}
+
+// tell runs f, which calls the user's Logger or Observer, in a goroutine of its own. So a log that is
+// slow, blocks or uses a lock delays nothing. Shutdown does not wait for f. Call tell between Begin
+// and End.
+func (c *Client) tell(f func()) {
+	c.telling.Add(1)
+	c.group.Go(func() error {
+		defer func() {
+			if c.telling.Add(-1) == 0 {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.checkIdle()
+			}
+		}()
 		f()
 		return nil
 	})

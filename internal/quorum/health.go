@@ -61,8 +61,7 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, plac
 		observer.Observe(context.Background(), e)
 	}
 	if up || down {
-		// A slow log, or one that uses a lock, must not delay the node's replies.
-		c.start(func() {
+		c.tell(func() {
 			kind := quorumlock.NodeUp
 			if up {
 				logger.Info("quorumlock: node up", "node", n)

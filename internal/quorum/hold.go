@@ -206,9 +206,9 @@ func (c *call) tellLossOf(now core.Time, loss *quorumlock.LostError, reason quor
 	}
 }
 
-// log logs from a goroutine of its own: a slow log, or one that uses a lock, delays nothing.
+// log logs from a goroutine of its own.
 func (c *call) log(f func(log *slog.Logger)) {
-	c.lock.client.start(func() { f(c.lock.set.Logger) })
+	c.lock.client.tell(func() { f(c.lock.set.Logger) })
 }
 
 // EndLease implements [quorumlock.Hold].

@@ -86,5 +86,5 @@ func (c *call) tell(e quorumlock.Event) {
 		return
 	}
 	e.Lock = c.lock.name
-	c.lock.client.start(func() { c.lock.set.Observer.Observe(c.watch.ctx, e) })
+	c.lock.client.tell(func() { c.lock.set.Observer.Observe(c.watch.ctx, e) })
 }

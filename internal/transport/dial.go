@@ -36,33 +36,52 @@ type dialled struct {
 	err  error
 }
 
-// startDial dials until ctx is done, and returns the channel of the result. Not every dialer heeds
-// its ctx. A late connection can be received until alive is done, and is then closed. A late error
-// closes the channel.
-func (n *Node) startDial(ctx, alive context.Context) <-chan dialled {
-	result := make(chan dialled)
+// maxHung limits the calls of a user's dialer, and those of the function of WithCredentials, that run
+// at a time. Only those that hang and ignore their ctx are so many.
+const maxHung = 16
+
+// startDial dials until ctx is done, and sends the result to a channel without a buffer. Not every
+// dialer heeds its ctx. A late connection can be received until alive is done, and is then closed. A
+// late error is dropped.
+func (n *Node) startDial(ctx, alive context.Context, result chan<- dialled) {
 	go func() {
 		conn, err := n.tryDial(ctx)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+		case err != nil:
 			select {
 			case result <- dialled{nil, err}:
 			case <-ctx.Done():
-				close(result)
 			}
-			return
-		}
-		select {
-		case result <- dialled{conn, nil}:
-		case <-alive.Done():
-			_ = conn.Close() // nothing was sent on it
+		default:
+			select {
+			case result <- dialled{conn, nil}:
+			case <-alive.Done():
+				_ = conn.Close() // nothing was sent on it
+			}
 		}
 	}()
-	return result
+}
+
+// dialWithin dials, and returns when ctx is done.
+func (n *Node) dialWithin(ctx context.Context) (net.Conn, error) {
+	result := make(chan dialled)
+	n.startDial(ctx, ctx, result)
+	select {
+	case d := <-result:
+		return d.conn, d.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // tryDial calls the dialer, which may be the user's.
 func (n *Node) tryDial(ctx context.Context) (conn net.Conn, err error) {
+	if err := begin(ctx, n.dialling); err != nil {
+		return nil, err
+	}
 	defer func() {
+		<-n.dialling
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the dialer panicked: %v", r)
 		}
@@ -72,6 +91,21 @@ func (n *Node) tryDial(ctx context.Context) (conn net.Conn, err error) {
 		err = errors.New("the dialer returned neither a connection nor an error")
 	}
 	return conn, err
+}
+
+// begin waits for room among the running calls of a function of the user, until ctx is done.
+func begin(ctx context.Context, running chan<- struct{}) error {
+	select {
+	case running <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case running <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // over returns a go-redis client over one connection, which calls ready after the handshake.
@@ -103,21 +137,15 @@ func (n *Node) With(ctx context.Context, f func(redis.Cmdable)) error {
 		f(n.client)
 		return nil
 	}
-	select {
-	case d, ok := <-n.startDial(ctx, ctx):
-		if !ok {
-			return ctx.Err()
-		} else if d.err != nil {
-			return d.err
-		}
-		defer context.AfterFunc(ctx, func() { abort(d.conn) })()
-		client := n.over(newGuard(d.conn), func() {})
-		defer client.Close() //nolint:errcheck // there is nothing left to lose on it
-		f(client.Conn())
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	conn, err := n.dialWithin(ctx)
+	if err != nil {
+		return err
 	}
+	defer context.AfterFunc(ctx, func() { abort(conn) })()
+	client := n.over(newGuard(conn), func() {})
+	defer client.Close() //nolint:errcheck // there is nothing left to lose on it
+	f(client.Conn())
+	return nil
 }
 
 // infoPause is how long connections do without INFO after two missing replies, such as from a proxy

@@ -37,18 +37,16 @@ func newGuard(conn net.Conn) *guard {
 	return &guard{Conn: conn, replies: reader{from: conn, check: true}}
 }
 
-// guarded returns a dialer of guards.
-func guarded(dial Dialer) Dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if err := ctx.Err(); err != nil { // not every dialer does this; see hub.read
-			return nil, err
-		}
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return newGuard(conn), nil
+// dialGuarded is the dialer of go-redis's own connections.
+func (n *Node) dialGuarded(ctx context.Context, _, _ string) (net.Conn, error) {
+	if err := ctx.Err(); err != nil { // not every dialer does this; see hub.read
+		return nil, err
 	}
+	conn, err := n.dialWithin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newGuard(conn), nil
 }
 
 // unwrap returns the connection. The guard is unusable afterwards.

@@ -387,7 +387,7 @@ func (h *hub) read(ps *redis.PubSub) (err error) {
 		}
 	}()
 	// A cancelled ctx without a deadline does not interrupt a read, but keeps go-redis from
-	// reconnecting after an error. See guarded.
+	// reconnecting after an error. See dialGuarded.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for {

@@ -75,12 +75,14 @@ type lane struct {
 	stop context.CancelFunc
 
 	// Used by the worker only.
-	dialling   <-chan dialled // a dial under way; nil if there is none
-	refused    error          // error of the last failed handshake; valid until retryAt
-	retryAt    time.Time      // earliest time of the next connect
-	retryAfter time.Duration  // pause from refusal to retryAt; 0 after a success
-	noInfo     time.Time      // the last time that only INFO had no reply
-	noInfos    int            // number of such times in a row
+	dialled    chan dialled    // the results of the dials since the last connection; nil if there are none
+	dials      context.Context // of these dials: once it is done, they close their connections
+	endDials   context.CancelFunc
+	refused    error         // error of the last failed handshake; valid until retryAt
+	retryAt    time.Time     // earliest time of the next connect
+	retryAfter time.Duration // pause from refusal to retryAt; 0 after a success
+	noInfo     time.Time     // the last time that only INFO had no reply
+	noInfos    int           // number of such times in a row
 }
 
 // The limits of a lane beyond which it refuses attempts. The admission of attempts keeps lanes far

@@ -51,14 +51,31 @@ func (n *Node) provider(got func(Credentials)) func(context.Context) (user, pass
 	}
 }
 
-// credentials calls the function of WithCredentials.
-func (n *Node) credentials(ctx context.Context) (c Credentials, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the function of WithCredentials panicked: %v", r)
-		}
+// credentials calls the function of WithCredentials, and returns when ctx is done. Not every such
+// function heeds its ctx.
+func (n *Node) credentials(ctx context.Context) (Credentials, error) {
+	if err := begin(ctx, n.asking); err != nil {
+		return Credentials{}, err
+	}
+	var c Credentials
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		defer func() {
+			<-n.asking
+			if r := recover(); r != nil {
+				err = fmt.Errorf("the function of WithCredentials panicked: %v", r)
+			}
+			answered <- err
+		}()
+		c, err = n.config.Credentials(ctx)
 	}()
-	return n.config.Credentials(ctx)
+	select {
+	case err := <-answered:
+		return c, err
+	case <-ctx.Done():
+		return Credentials{}, ctx.Err()
+	}
 }
 
 // accepted reports whether a new connection is accepted, with new credentials.

@@ -13,6 +13,7 @@ import (
 	"net"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,6 +59,8 @@ type Node struct {
 	servers      servers        // of the lanes
 	dial         Dialer         // of the lanes
 	session      *redis.Options // of go-redis's handshakes for the lanes
+	dialling     chan struct{}  // has a value for each call of dial that runs
+	asking       chan struct{}  // the same of Credentials
 
 	// The errors of calls that were not sent within their limit, not answered by then, or recalled.
 	unsent, late, recalled *quorumlock.NodeError
@@ -115,7 +118,8 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	for i := range n.lanes {
 		n.lanes[i] = newLane(n, i)
 	}
-	o.Dialer = guarded(dial)
+	n.dialling, n.asking = make(chan struct{}, maxHung), make(chan struct{}, maxHung)
+	o.Dialer = n.dialGuarded
 	o.CredentialsProviderContext = n.provider(n.authenticates)
 	n.hub.accepted, n.hub.limit = n.accepted, n.connectLimit
 	protocol := o.Protocol
@@ -262,21 +266,33 @@ func (n *Node) Client() redis.UniversalClient {
 	return n.client
 }
 
-// Close closes the node, and returns when its goroutines have ended. Held leases of the node's own
-// Mutexes are lost: unlock first. A client that New was given stays open.
-func (n *Node) Close() error {
+// Close is CloseBy without a Shutdown.
+func (n *Node) Close() error { return n.CloseBy(quorum.CloseTime(context.Background())) }
+
+// CloseBy closes the node, and returns when its goroutines have ended, or at a time: see
+// [quorum.WaitUntil]. Held leases of the node's own Mutexes are lost: unlock first. A client that
+// New was given stays open.
+func (n *Node) CloseBy(until time.Time) error {
 	if n == nil {
 		return nil
 	}
 	n.end()
-	n.locks.Close()
-	for _, l := range n.lanes {
-		if l != nil {
-			l.close()
+	n.locks.CloseBy(until)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var all sync.WaitGroup // answers to calls may block in an Observer
+		all.Go(n.closeHubs)
+		for _, l := range n.lanes {
+			if l != nil {
+				all.Go(l.close)
+			}
 		}
-	}
-	_ = n.workers.Wait() // its functions return no error
-	n.closeHubs()
+		all.Wait()
+		_ = n.workers.Wait() // its functions return no error
+	}()
+	quorum.WaitUntil(until, ended)
+	n.locks.CloseBy(until) // the calls to a frozen node have failed since
 	if !n.owned {
 		return nil
 	}

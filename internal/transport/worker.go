@@ -197,22 +197,22 @@ func (l *lane) failed(err error) error {
 	return err
 }
 
-// dial opens a connection until ctx is done. Not every dialer heeds its ctx. A late dial goes on:
-// its connection is for the next call of dial, and its error is dropped.
+// dial opens a connection until ctx is done. Not every dialer heeds its ctx. A late dial goes on
+// beside the next one: the first connection of any of them counts, and a late error is dropped.
 func (l *lane) dial(ctx context.Context) (net.Conn, error) {
-	for ctx.Err() == nil {
-		begins := l.dialling == nil
-		if begins {
-			l.dialling = l.node.startDial(ctx, l.ctx)
-		}
-		select {
-		case d, ok := <-l.dialling:
-			l.dialling = nil
-			if ok && (d.err == nil || begins) {
-				return d.conn, d.err
-			}
-		case <-ctx.Done():
-		}
+	if l.dialled == nil {
+		l.dialled = make(chan dialled)
+		l.dials, l.endDials = context.WithCancel(l.ctx)
 	}
-	return nil, ctx.Err()
+	l.node.startDial(ctx, l.dials, l.dialled)
+	select {
+	case d := <-l.dialled:
+		if d.err == nil {
+			l.endDials()
+			l.dialled = nil
+		}
+		return d.conn, d.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
