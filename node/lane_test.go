@@ -329,6 +329,7 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 		if got, _ := p.s.Redis.Get("a"); got != "" {
 			t.Errorf("the unknown script ran %s times", got)
 		}
+		settle(time.Second) // the pause after two refusals
 		a.do(n, "b", time.Second)
 		settle(500 * time.Millisecond)
 		a.answered(t, "b")

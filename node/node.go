@@ -55,10 +55,10 @@ func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeou
 // client certificate.
 func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } }
 
-// A Dialer opens a connection to a node. The connection's Close must end its reads and
-// writes, and must not block. A connection without deadlines, such as an SSH channel, must return
-// errors from the methods that set deadlines. A connection that is returned after the end of ctx may
-// be used or closed.
+// A Dialer opens a connection to a node. The connection's Close must end its reads and writes, and
+// must not block. A connection without deadlines, such as an SSH channel, must return errors from
+// the methods that set deadlines. A connection that is returned after the end of ctx may be used or
+// closed.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // WithDialer sets the function that opens connections to a dialled node, for instance through a
@@ -149,13 +149,13 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // trip may still be served in another order: if an answer takes longer than a sixteenth of
 // WithNodeTimeout, or of the time until the deadline of ctx, or if they want the lock in different
 // ways, such as a reader and a writer, or a Mutex and a MultiLock that contains it. The client's
-// hooks see each call, with the values of the waiting caller's ctx. A cluster client sends each call
-// to the server of the key.
+// hooks see each call, with the values of the waiting caller's ctx. A cluster client sends each
+// call to the server of the key.
 //
 // A client may apply the deadlines of its calls (ContextTimeoutEnabled). If connecting then takes
 // longer than a call may, the node opens the connection with a PING of its own. Without
-// ContextTimeoutEnabled, a call may be sent after its deadline, if connecting was slow. The limits of
-// [Dial] on replies do not apply. The node does not detect an address that leads to several
+// ContextTimeoutEnabled, a call may be sent after its deadline, if connecting was slow. The limits
+// of [Dial] on replies do not apply. The node does not detect an address that leads to several
 // servers; only redlock.Client.Diagnose does. go-redis logs the client's failed dials to stderr:
 // see redis.SetLogger.
 func New(client redis.UniversalClient, opts ...Option) *Node {
@@ -170,6 +170,6 @@ func (n *Node) Client() redis.UniversalClient { return transport.Of(n).Client() 
 
 // Close ends the node's goroutines and connections, and returns when all are gone. It waits about a
 // second at most for answers of the node, and for code that is not the library's: the Logger, the
-// Observer, the dialer, the function of WithCredentials, and a client given to New. That client stays
-// open. Leases of the node's own locks that are still held are lost: unlock first.
+// Observer, the dialer, the function of WithCredentials, and a client given to New. That client
+// stays open. Leases of the node's own locks that are still held are lost: unlock first.
 func (n *Node) Close() error { return transport.Of(n).Close() }

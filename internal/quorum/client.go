@@ -246,8 +246,8 @@ func WaitUntil(until time.Time, done <-chan struct{}) bool {
 func (c *Client) Close() { c.CloseBy(CloseTime(context.Background())) }
 
 // CloseBy ends waiting calls, makes every held lease count as lost, and returns when no goroutine
-// is left, or at a time: see WaitUntil. The keys of those leases stay until their TTL: their holders
-// may still be at work. A second call waits once more.
+// is left, or at a time: see WaitUntil. The keys of those leases stay until their TTL: their
+// holders may still be at work. A second call waits once more.
 func (c *Client) CloseBy(until time.Time) {
 	c.mu.Lock()
 	first := !c.closed
@@ -436,9 +436,9 @@ func (c *Client) start(f func()) {
 	})
 }
 
-// tell runs f, which calls the user's Logger or Observer, in a goroutine of its own. So a log that is
-// slow, blocks or uses a lock delays nothing. Shutdown does not wait for f. Call tell between Begin
-// and End.
+// tell runs f, which calls the user's Logger or Observer, in a goroutine of its own. So a log that
+// is slow, blocks or uses a lock delays nothing. Shutdown does not wait for f. Call tell between
+// Begin and End.
 func (c *Client) tell(f func()) {
 	c.telling.Add(1)
 	c.group.Go(func() error {

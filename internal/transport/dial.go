@@ -36,13 +36,13 @@ type dialled struct {
 	err  error
 }
 
-// maxHung limits the calls of a user's dialer, and those of the function of WithCredentials, that run
-// at a time. Only those that hang and ignore their ctx are so many.
+// maxHung limits the calls of a user's dialer, and those of the function of WithCredentials, that
+// run at a time. Only those that hang and ignore their ctx are so many.
 const maxHung = 16
 
 // startDial dials until ctx is done, and sends the result to a channel without a buffer. Not every
-// dialer heeds its ctx. A late connection can be received until alive is done, and is then closed. A
-// late error is dropped.
+// dialer heeds its ctx. A late connection can be received until alive is done, and is then closed.
+// A late error is dropped.
 func (n *Node) startDial(ctx, alive context.Context, result chan<- dialled) {
 	go func() {
 		conn, err := n.tryDial(ctx)

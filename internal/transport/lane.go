@@ -69,20 +69,21 @@ type lane struct {
 	next     time.Time // of the timer, by the real clock; zero if it is not set
 	proves   bool      // the worker connects without a request: see servers
 
+	refused    error         // the answer to calls until retryAt: see postpone
+	retryAt    time.Time     // earliest time of the next connect
+	retryAfter time.Duration // the last pause before retryAt
+
 	answering atomic.Bool // the reader is in the answer of a request
 
 	ctx  context.Context // done when the lane is closed
 	stop context.CancelFunc
 
 	// Used by the worker only.
-	dialled    chan dialled    // the results of the dials since the last connection; nil if there are none
-	dials      context.Context // of these dials: once it is done, they close their connections
-	endDials   context.CancelFunc
-	refused    error         // error of the last failed handshake; valid until retryAt
-	retryAt    time.Time     // earliest time of the next connect
-	retryAfter time.Duration // pause from refusal to retryAt; 0 after a success
-	noInfo     time.Time     // the last time that only INFO had no reply
-	noInfos    int           // number of such times in a row
+	dialled  chan dialled    // the results of the dials since the last connection; nil if there are none
+	dials    context.Context // of these dials: once it is done, they close their connections
+	endDials context.CancelFunc
+	noInfo   time.Time // the last time that only INFO had no reply
+	noInfos  int       // number of such times in a row
 }
 
 // The limits of a lane beyond which it refuses attempts. The admission of attempts keeps lanes far

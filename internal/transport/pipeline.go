@@ -214,6 +214,9 @@ func (l *lane) took(k *connection, f *pipeline, c *command, r wire.Reply) {
 		// Leave a server that became a replica: its name may lead to another server now.
 		if says(r.Err, "READONLY") {
 			l.mu.Lock()
+			if !k.stale {
+				l.postpone(r.Err, true)
+			}
 			k.stale = true
 			l.mu.Unlock()
 		}

@@ -45,15 +45,16 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 
 // connect makes the connection, which may take longer than a call may take. Calls are answered at
 // the end of their own limits meanwhile. If it fails, all queued calls fail. If it only takes too
-// long, the calls within their limits wait for the next try. After a failed handshake, the next try
-// waits, and calls fail with the handshake's error. So a server that has too many clients, or
-// refuses the password, does not get a connection for each call.
+// long, the calls within their limits wait for the next try. After a failed handshake, or if the
+// address still leads to a replica, the next try waits, and calls fail with that error.
 func (l *lane) connect() {
 	ctx, cancel := withinOwnTime(l.ctx, l.node.connectLimit)
 	defer cancel()
 	began := time.Now()
-	err := l.refused
-	if !began.Before(l.retryAt) {
+	l.mu.Lock()
+	err, early := l.refused, began.Before(l.retryAt)
+	l.mu.Unlock()
+	if !early {
 		if err = l.node.servers.barred(); err == nil {
 			err = l.join(ctx)
 		}
@@ -84,12 +85,31 @@ func (l *lane) connect() {
 	}
 }
 
-// The pause after a failed handshake doubles with each further failure, from firstRetry to
-// lastRetry.
+// The pause after a refusal doubles with each further one, from firstRetry to lastRetry, until
+// there is none for calm.
 const (
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = 200 * time.Millisecond
+	calm       = time.Second
 )
+
+// postpone makes the next connect wait after a refusal: of a handshake, or of a call by a replica.
+// So a server that has too many clients, refuses the password or was demoted does not get a
+// connection for each call. After the first refusal by a replica the lane connects at once, since
+// the address may lead to another server by now. The caller holds mu.
+func (l *lane) postpone(why error, replica bool) {
+	now := time.Now()
+	first := now.Sub(l.retryAt) >= calm
+	if first {
+		l.retryAfter = 0
+	}
+	if l.refused = why; first && replica {
+		l.retryAt = now
+		return
+	}
+	l.retryAfter = min(max(2*l.retryAfter, firstRetry), lastRetry)
+	l.retryAt = now.Add(l.retryAfter)
+}
 
 // withinOwnTime returns a context that ends after limit. The delays of its timer, which are those
 // of the process, do not count.
@@ -146,12 +166,12 @@ func (l *lane) join(ctx context.Context) error {
 	k, err := l.shakeHands(ctx, conn)
 	if err != nil {
 		if !isTimeout(err) && ctx.Err() == nil {
-			l.retryAfter = min(max(2*l.retryAfter, firstRetry), lastRetry)
-			l.refused, l.retryAt = err, time.Now().Add(l.retryAfter)
+			l.mu.Lock()
+			l.postpone(err, false)
+			l.mu.Unlock()
 		}
 		return l.failed(err)
 	}
-	l.retryAfter = 0
 	if k.server == "" { // no witness can contradict it
 		cancel()
 	}
