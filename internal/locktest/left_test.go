@@ -67,7 +67,9 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 			go func() { _, _ = c.Mutex("x", quorumlock.WithNodeTimeout(3*time.Second)).TryLock(t.Context()) }()
 		}, "goroutines are left"},
 		{"a function of the client's runs", func(t *testing.T, _ *redlock.Client, n *node.Node, _ *embedded.Server) {
-			locktest.OK(t, transport.Of(n).Locks().Go(func() { time.Sleep(5 * time.Minute) }), "Go")
+			end := make(chan struct{})
+			t.Cleanup(func() { close(end) })
+			locktest.OK(t, transport.Of(n).Locks().Go(func() { <-end }), "Go")
 		}, "goroutines are left"},
 		{"somebody listens", func(t *testing.T, _ *redlock.Client, n *node.Node, _ *embedded.Server) {
 			t.Cleanup(transport.Of(n).Listen("channel", func(string) {}))
