@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -16,7 +17,9 @@ import (
 type admission struct {
 	mu sync.Mutex
 	engine.Admission[Node, *applicant]
-	tries int // number of calls of TryLock that wait
+	tries atomic.Int64 // number of calls of TryLock that wait
+	hold  *time.Timer  // ends what holdAttempts has begun; nil before the first
+	held  map[Node]bool
 }
 
 // applicant is a caller whose first attempt waits for its place.
@@ -67,7 +70,7 @@ func (l *Lock) takePlace(ctx context.Context, try bool, w *watch, entered <-chan
 	caller := &applicant{lock: l, try: try, outcome: make(chan error, 1)}
 	t := a.Wait(l, caller)
 	if try {
-		a.tries++
+		a.tries.Add(1)
 	}
 	a.mu.Unlock()
 	w.note(quorumlock.StepQueued, nil)
@@ -92,6 +95,7 @@ func (l *Lock) takePlace(ctx context.Context, try bool, w *watch, entered <-chan
 	case late = <-caller.outcome:
 	default:
 		a.leave(t)
+		a.admit()
 		left = true
 	}
 	a.mu.Unlock()
@@ -105,7 +109,7 @@ func (l *Lock) takePlace(ctx context.Context, try bool, w *watch, entered <-chan
 func (a *admission) leave(t *engine.Applicant[Node, *applicant]) {
 	a.Leave(t)
 	if t.Caller.try {
-		a.tries--
+		a.tries.Add(-1)
 	}
 }
 
@@ -113,18 +117,48 @@ func (a *admission) leave(t *engine.Applicant[Node, *applicant]) {
 func (a *admission) admit() {
 	for t := a.Admit(); t != nil; t = a.Admit() {
 		if t.Caller.try {
-			a.tries--
+			a.tries.Add(-1)
 		}
 		t.Caller.outcome <- nil
 	}
 }
+
+// holdTime is how long attempts wait after the last renewal that was behind: the holds may have
+// ended since.
+const holdTime = time.Second
 
 // holdAttempts makes new attempts wait while the renewals of a node are behind.
 func (c *Client) holdAttempts(n Node, behind bool) {
 	a := &c.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if !behind && !a.held[n] {
+		return
+	}
 	a.Limit(n).Hold(behind)
+	switch {
+	case !behind:
+		delete(a.held, n)
+		a.admit()
+		return
+	case a.hold == nil:
+		a.held = make(map[Node]bool)
+		a.hold = time.AfterFunc(holdTime, c.endHolds)
+	default:
+		a.hold.Reset(holdTime)
+	}
+	a.held[n] = true
+}
+
+// endHolds lets attempts go on.
+func (c *Client) endHolds() {
+	a := &c.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for n := range a.held {
+		a.Limit(n).Hold(false)
+	}
+	clear(a.held)
 	a.admit()
 }
 
@@ -147,34 +181,48 @@ func (c *Client) returnPlaces(nodes ...Node) {
 	a.admit()
 }
 
-// landed records a node's answer to an attempt that had a place.
-func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration) {
-	ok, sent := true, true
+// landed records a node's answer to an attempt that had a place. fails reports that the round trip
+// before it had not failed.
+func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration, fails bool) {
+	ok, ran := true, true
 	for _, r := range replies {
-		ok, sent = ok && (r.Err == nil || !isDown(r.Err)), sent && !wire.IsUnsent(r.Err)
-	}
-	var failed map[Node]error
-	if !ok {
-		failed = c.health.failures()
+		ok, ran = ok && (r.Err == nil || !isDown(r.Err)), ran && !isOvertaken(r.Err)
 	}
 	a := &c.admission
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if sent {
-		a.Limit(n).Landed(ok, took, c.mono())
-	} else {
-		a.Limit(n).Return()
+	switch l := a.Limit(n); {
+	case !ran: // refused by a full queue
+		l.Return()
+	case ok:
+		l.Landed(true, took, c.mono())
+	default:
+		time.AfterFunc(l.Pause(), func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			l.Landed(false, took, c.mono())
+			a.admit()
+		})
 	}
 	a.admit()
-	if ok || a.tries == 0 {
-		return
+	a.mu.Unlock()
+	if fails && a.tries.Load() > 0 {
+		c.refuseTries()
 	}
-	for _, t := range a.Waiting(func(t *engine.Applicant[Node, *applicant]) bool { return t.Caller.try }) {
+}
+
+// refuseTries ends the calls of TryLock that wait for nodes of which no quorum answers.
+func (c *Client) refuseTries() {
+	failed := c.health.failures()
+	a := &c.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.Without(func(n Node) bool { return failed[n] == nil }) {
 		if err := t.Caller.withoutQuorum(failed); err != nil {
 			a.leave(t)
 			t.Caller.outcome <- err
 		}
 	}
+	a.admit()
 }
 
 // withoutQuorum returns the error of a TryLock that waits for nodes of which too many have failed

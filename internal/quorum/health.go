@@ -50,9 +50,9 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, plac
 			err = r.Err
 		}
 	}
-	up, down := c.health.change(n, err, took, c.mono())
+	up, down, fails := c.health.change(n, err, took, c.mono())
 	if placed {
-		c.landed(n, replies, took) // after change: it tells callers of TryLock which nodes have failed
+		c.landed(n, replies, took, fails) // after change: it tells callers of TryLock which nodes have failed
 	}
 	observer, logger := c.listeners(set)
 	if observer != nil {
@@ -79,8 +79,9 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, plac
 	}
 }
 
-// change records a round trip, and reports whether the node is newly up or down.
-func (h *health) change(n Node, err error, took, now time.Duration) (up, down bool) {
+// change records a round trip, and reports whether the node is newly up or down, and whether it
+// fails after a success.
+func (h *health) change(n Node, err error, took, now time.Duration) (up, down, fails bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.nodes[n]
@@ -91,10 +92,11 @@ func (h *health) change(n Node, err error, took, now time.Duration) (up, down bo
 		s = &nodeHealth{}
 		h.nodes[n] = s
 	}
+	fails = err != nil && s.err == nil
 	if s.err = err; err == nil {
-		return s.Answered(took, now), false
+		return s.Answered(took, now), false, false
 	}
-	return false, s.Failed(now)
+	return false, s.Failed(now), fails
 }
 
 // roundTrip returns the recent round trip to a node: 0 if all have failed, unasked without any.

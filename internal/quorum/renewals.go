@@ -131,7 +131,11 @@ func (c *Client) sendRenewals(n Node) {
 			for i, w := range alive {
 				w.call.replied(&w.do, replies[i])
 			}
-			if c.renewalsLanded(n, len(alive), time.Since(at)) {
+			took := time.Since(at)
+			if replies[0].Err != nil {
+				took = 0
+			}
+			if c.renewalsLanded(n, len(alive), took) {
 				c.sendRenewals(n)
 			}
 		})
@@ -147,5 +151,5 @@ func (w *renewal) unsent(err error) {
 func (c *Client) renewalsLanded(n Node, replies int, took time.Duration) (again bool) {
 	c.renewals.mu.Lock()
 	defer c.renewals.mu.Unlock()
-	return c.renewals.Landed(n, replies, took)
+	return c.renewals.Landed(n, replies, took, c.mono())
 }

@@ -37,6 +37,12 @@ func (l *lane) mostInBundle(limit time.Duration) int {
 	return int(min(maxBundle, min(bundleTime, limit/8)/max(l.perCall, 1)))
 }
 
+// mostFresh returns the number of calls beyond which a pipeline takes no first attempts: a release
+// behind it must not wait for long.
+func (l *lane) mostFresh() int {
+	return int(max(maxBundle/8, min(4*maxBundle, 4*bundleTime/max(l.perCall, 1))))
+}
+
 // served records how long a pipeline took the server. The caller holds mu.
 func (l *lane) served(k *connection, f *pipeline) {
 	took := l.heard.Sub(later(f.sent, l.over)) - k.trip

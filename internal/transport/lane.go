@@ -164,8 +164,8 @@ func (l *lane) refusal(calls []wire.Call, size int) error {
 	switch {
 	case l.closed:
 		return quorumlock.ErrClosed
-	case (l.calls+len(calls) > maxCalls || l.bytes+size > maxBytes) && all(calls, (*wire.Call).IsFirst):
-		return notSent{fmt.Errorf("not sent: %d calls of %d bytes wait for the node already", l.calls, l.bytes)}
+	case (l.calls+len(calls) > maxCalls || l.bytes+size > maxBytes) && len(calls) > 0 && all(calls, (*wire.Call).IsFirst):
+		return overtaken{notSent{fmt.Errorf("not sent: %d calls of %d bytes wait for the node already", l.calls, l.bytes)}} // the node is up
 	}
 	return nil
 }
@@ -263,7 +263,13 @@ const timerStep = time.Millisecond
 // process is: it computes with many goroutines, collects garbage, or was stopped. The goroutine
 // that reads is late then, too, and the answer may be in the socket. So limits are measured by this
 // clock. The caller holds mu.
-func (l *lane) ownTime(now time.Time) time.Time { return now.Add(-l.lag) }
+func (l *lane) ownTime(now time.Time) time.Time {
+	late := time.Duration(0)
+	if !l.next.IsZero() { // the timer has yet to measure this delay
+		late = max(now.Sub(l.next), 0)
+	}
+	return now.Add(-l.lag - late)
+}
 
 // watch makes the timer fire after d at the latest. The caller holds mu.
 func (l *lane) watch(now time.Time, d time.Duration) {

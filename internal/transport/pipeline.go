@@ -22,6 +22,7 @@ type pipeline struct {
 	resend   bool          // the server did not run some calls
 	encoded  atomic.Bool   // set before the write; a reply before that belongs to no call
 	unsent   bool          // none of its bytes was written
+	wrote    time.Time     // by the real clock
 	sent     time.Time     // by the lane's own time
 	limit    time.Duration // how long the node may be silent: the longest limit of the requests
 }
@@ -98,7 +99,11 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 	}
 	l.spare = nil
 	least := time.Duration(math.MaxInt64)
+	most := l.mostFresh()
 	for t := range l.queued() {
+		if t.waiter != "" && len(f.calls) >= most {
+			break
+		}
 		l.remove(t)
 		least = min(least, t.limit)
 		f.requests = append(f.requests, t)
@@ -116,7 +121,7 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 	if f.alone < len(f.calls) {
 		f.source, k.source = k.source, false
 	}
-	f.sent, l.sent = now, now
+	f.wrote, f.sent, l.sent = real, now, now
 	l.underWay = append(l.underWay, f)
 	return f, 0
 }
@@ -168,11 +173,12 @@ func (l *lane) readReplies(k *connection) error {
 		}
 		l.mu.Lock()
 		var f *pipeline
-		l.heard = l.ownTime(time.Now())
+		now := time.Now()
+		l.heard = l.ownTime(now)
 		if len(l.underWay) > 0 {
 			f = l.underWay[0]
 			if f.taken == 0 {
-				k.trip = min(k.trip, l.heard.Sub(f.sent))
+				k.trip = min(k.trip, now.Sub(f.wrote))
 			}
 		}
 		l.mu.Unlock()

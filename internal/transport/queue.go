@@ -15,7 +15,7 @@ func (q *queue) push(t *request) {
 		q.first, q.unordered = t, false
 	} else {
 		q.last.behind = t
-		q.unordered = q.unordered || t.limit != q.last.limit
+		q.unordered = q.unordered || t.limit != q.last.limit || t.queued.Before(q.last.queued)
 	}
 	q.last = t
 }

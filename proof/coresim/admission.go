@@ -2,7 +2,6 @@ package coresim
 
 import (
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 )
 
 // Nodes and IsQuorum make a lock an engine.Quorum.
@@ -70,23 +69,34 @@ func (p *process) landed(node int, b *batch) {
 	if !b.first || p.tier.former.unadmitted {
 		return
 	}
-	ok, sent := true, !b.recalled
+	ok := true
 	for i := range b.items {
 		err := b.items[i].reply.Err
-		ok, sent = ok && (err == nil || !isDown(err)), sent && !isUnsent(err)
+		ok = ok && (err == nil || !isDown(err))
 	}
-	if l := p.admission.Limit(node); sent {
-		l.Landed(ok, p.now.Mono-b.sent, p.now.Mono)
-	} else {
+	took := p.now.Mono - b.sent
+	switch l := p.admission.Limit(node); {
+	case b.recalled:
 		l.Return()
+	case ok:
+		l.Landed(true, took, p.now.Mono)
+	default:
+		p.after(l.Pause(), func() {
+			l.Landed(false, took, p.now.Mono)
+			p.admit()
+		})
 	}
 	p.admit()
 	if ok {
 		return
 	}
-	for _, t := range p.admission.Waiting(func(t *engine.Applicant[int, *worker]) bool { return t.Caller.step.Try }) {
+	for _, t := range p.admission.Without(func(node int) bool {
+		h := &p.health[node]
+		return h.Trip(-1) < 0 || h.Answers()
+	}) {
 		t.Caller.refuse()
 	}
+	p.admit()
 }
 
 // placesReturn checks that no place is left when all calls are over.

@@ -68,7 +68,7 @@ func (p *process) sendRenewals(node int) {
 			b.items = append(b.items, item{call: w.call, k: w.k, script: w.call.script(&w.k, nil, 0)})
 		}
 		if ended > 0 {
-			p.renewals.Landed(node, ended, 0)
+			p.renewals.Landed(node, ended, 0, p.now.Mono)
 		}
 		if len(b.items) > 0 {
 			p.lanes[node*2+1].send(b, p.tier.plan.NodeTimeout, (*renewing)(p))
@@ -89,7 +89,7 @@ func (r *renewing) answered(b *batch) {
 		it.call.keepPending(it)
 		it.call.flush()
 	}
-	if p.renewals.Landed(node, len(b.items), p.now.Mono-b.sent) {
+	if p.renewals.Landed(node, len(b.items), p.now.Mono-b.sent, p.now.Mono) {
 		p.sendRenewals(node)
 	}
 }

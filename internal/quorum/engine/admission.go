@@ -2,6 +2,7 @@ package engine
 
 import (
 	"container/list"
+	"slices"
 	"time"
 )
 
@@ -14,13 +15,22 @@ import (
 // limits of its nodes allow.
 type Admission[N comparable, C any] struct {
 	limits map[N]*Limit
-	queue  list.List // of *Applicant
+	lines  []*line[N, C] // those with an attempt
+	length int
+}
+
+// line has the attempts that wait for room at the same nodes, so that no attempt waits behind one
+// for other nodes.
+type line[N comparable, C any] struct {
+	nodes []N
+	queue list.List // of *Applicant
 }
 
 // Applicant is an attempt that waits for its place.
 type Applicant[N comparable, C any] struct {
 	Caller C
 	lock   Quorum[N]
+	line   *line[N, C]
 	at     *list.Element
 }
 
@@ -30,46 +40,74 @@ type Quorum[N comparable] interface {
 	IsQuorum(some []bool) bool // whether those of Nodes with true are a quorum
 }
 
-// Enter gives an attempt its place if there is room and no earlier attempt waits. Otherwise it
-// returns false; then call Wait.
-func (a *Admission[N, C]) Enter(lock Quorum[N]) bool { return a.queue.Len() == 0 && a.take(lock) }
+// Enter gives an attempt its place if there is room and no earlier attempt waits for the same
+// nodes. Otherwise it returns false; then call Wait.
+func (a *Admission[N, C]) Enter(lock Quorum[N]) bool { return a.lineOf(lock) == nil && a.take(lock) }
 
-// Wait adds an attempt to the queue. Admit removes it, or Leave.
+// Wait adds an attempt to those that wait. Admit removes it, or Leave.
 func (a *Admission[N, C]) Wait(lock Quorum[N], caller C) *Applicant[N, C] {
-	t := &Applicant[N, C]{Caller: caller, lock: lock}
-	t.at = a.queue.PushBack(t)
+	q := a.lineOf(lock)
+	if q == nil {
+		q = &line[N, C]{nodes: lock.Nodes()}
+		a.lines = append(a.lines, q)
+	}
+	t := &Applicant[N, C]{Caller: caller, lock: lock, line: q}
+	t.at = q.queue.PushBack(t)
+	a.length++
 	return t
 }
 
-// Admit gives the first attempt in the queue its place, and returns it; nil if there is no room.
+func (a *Admission[N, C]) lineOf(lock Quorum[N]) *line[N, C] {
+	for _, q := range a.lines {
+		if slices.Equal(q.nodes, lock.Nodes()) {
+			return q
+		}
+	}
+	return nil
+}
+
+func (q *line[N, C]) first() *Applicant[N, C] { return q.queue.Front().Value.(*Applicant[N, C]) }
+
+// Admit gives the first attempt of a line its place, and returns it; nil if there is no room.
 func (a *Admission[N, C]) Admit() *Applicant[N, C] {
-	first := a.queue.Front()
-	if first == nil {
-		return nil
+	for _, q := range a.lines {
+		if t := q.first(); a.take(t.lock) {
+			a.Leave(t)
+			return t
+		}
 	}
-	t := first.Value.(*Applicant[N, C])
-	if !a.take(t.lock) {
-		return nil
-	}
-	a.Leave(t)
-	return t
+	return nil
 }
 
-// Leave takes an attempt that waits out of the queue.
-func (a *Admission[N, C]) Leave(t *Applicant[N, C]) { a.queue.Remove(t.at) }
+// Leave removes an attempt that waits. Call Admit next.
+func (a *Admission[N, C]) Leave(t *Applicant[N, C]) {
+	t.line.queue.Remove(t.at)
+	a.length--
+	if t.line.queue.Len() == 0 {
+		a.lines = slices.DeleteFunc(a.lines, func(q *line[N, C]) bool { return q == t.line })
+	}
+}
 
-// Waiting returns the attempts in the queue for which is returns true.
-func (a *Admission[N, C]) Waiting(is func(*Applicant[N, C]) bool) (some []*Applicant[N, C]) {
-	for e := a.queue.Front(); e != nil; e = e.Next() {
-		if t := e.Value.(*Applicant[N, C]); is(t) {
-			some = append(some, t)
+// Without returns the attempts that wait for nodes of which no quorum has is. All attempts of a
+// line need the same quorum.
+func (a *Admission[N, C]) Without(is func(N) bool) (some []*Applicant[N, C]) {
+	for _, q := range a.lines {
+		has := make([]bool, len(q.nodes))
+		for i, n := range q.nodes {
+			has[i] = is(n)
+		}
+		if q.first().lock.IsQuorum(has) {
+			continue
+		}
+		for e := q.queue.Front(); e != nil; e = e.Next() {
+			some = append(some, e.Value.(*Applicant[N, C]))
 		}
 	}
 	return some
 }
 
-// Length returns the number of attempts in the queue.
-func (a *Admission[N, C]) Length() int { return a.queue.Len() }
+// Length returns the number of attempts that wait.
+func (a *Admission[N, C]) Length() int { return a.length }
 
 // take counts an attempt at each node of the lock, if a quorum of the nodes has room.
 func (a *Admission[N, C]) take(lock Quorum[N]) bool {
@@ -132,8 +170,9 @@ const tripsFor = 10 * time.Second
 type Limit struct {
 	most   float64
 	flight int
-	held   bool // see Hold
-	silent bool // the last attempts have failed: one at a time finds out whether the node answers
+	held   bool          // see Hold
+	silent bool          // the last attempts have failed: one at a time finds out whether the node answers
+	pause  time.Duration // see Pause
 
 	best, before time.Duration // the shortest round trip since bestSince, and in the time before; 0 if unknown
 	bestSince    time.Duration
@@ -165,11 +204,25 @@ func (l *Limit) Hold(behind bool) { l.held = behind }
 // Return gives a place back that was not used. Call Admit next.
 func (l *Limit) Return() { l.flight-- }
 
+// The pause after a failure doubles with each further one.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 200 * time.Millisecond
+)
+
+// Pause returns how long an attempt that has failed keeps its place: call Landed after that. A node
+// that refuses connections fails attempts at once, and would otherwise be asked by all callers.
+func (l *Limit) Pause() time.Duration {
+	l.pause = min(max(2*l.pause, firstPause), lastPause)
+	return l.pause
+}
+
 // Landed records the answer to an attempt, or its failure. Call Admit next.
 func (l *Limit) Landed(ok bool, took, now time.Duration) {
 	l.flight--
 	trip := took
 	if l.silent = l.silent && !ok; ok {
+		l.pause = 0
 		l.answered++
 		l.took += took
 		trip = l.took / time.Duration(l.answered)

@@ -26,6 +26,8 @@ type renewer[N comparable, R any] struct {
 	wait   time.Duration // how long queue may wait for more renewals
 	flight int           // number of renewals under way
 	each   time.Duration // average time of a renewal in a large request; 0 before the first
+	trip   time.Duration // the shortest time of a request; 0 before the first
+	landed time.Duration // when the last request landed
 	jammed bool          // a part of queue waits for replies: flight is at its limit
 }
 
@@ -141,17 +143,22 @@ func (rs *Renewals[N, R]) Behind(n N, perSecond float64, now time.Duration) bool
 	return r != nil && (len(r.queue) > 0 && r.queue[0].waits(now, 8) || perSecond*r.each.Seconds() > mostRenewing)
 }
 
-// Landed records replies of a node that came after took. It reports whether a part of its queue
+// Landed records replies of a node that came after took; 0 if they are none. It reports whether a part of its queue
 // waited for them. If so, call Take next.
-func (rs *Renewals[N, R]) Landed(n N, replies int, took time.Duration) (again bool) {
+func (rs *Renewals[N, R]) Landed(n N, replies int, took, now time.Duration) (again bool) {
 	r := rs.of[n]
 	r.flight -= replies
-	if took > 0 && replies >= MaxRenewals/10 {
-		each := took / time.Duration(replies)
-		if r.each == 0 {
-			r.each = each
-		}
-		r.each += (each - r.each) / 8
+	if took == 0 {
+		return r.jammed
+	}
+	if r.trip == 0 || took < r.trip {
+		r.trip = took
+	}
+	// What came before the request before it did not take the node's time.
+	busy := max(min(took, now-r.landed)-r.trip, 0)
+	r.landed = now
+	if replies >= MaxRenewals/10 {
+		r.each += (busy/time.Duration(replies) - r.each) / 8
 	}
 	return r.jammed
 }
