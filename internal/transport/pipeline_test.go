@@ -37,3 +37,47 @@ func TestTheLagOfTheProcessIsNotTheSilenceOfTheNode(t *testing.T) {
 		}
 	}
 }
+
+// A delay that the timer has yet to measure does not count either. So the lane's own time never
+// goes back.
+func TestTheOwnTimeOfALaneNeverGoesBack(t *testing.T) {
+	l, now := newLane(&Node{connectLimit: time.Second}, 0), time.Now()
+	l.next = now.Add(-time.Minute) // a minute late
+	before := l.ownTime(time.Now())
+	l.expire()
+	if after := l.ownTime(time.Now()); after.Before(before) || after.After(before.Add(30*time.Second)) {
+		t.Errorf("%v later by the lane's time, after a minute's delay", after.Sub(before))
+	}
+}
+
+// A full lane refuses attempts alone. AUTH has no calls.
+func TestAFullLaneRefusesAttemptsAlone(t *testing.T) {
+	l := newLane(&Node{}, 0)
+	l.calls = maxCalls
+	attempt := wire.AcquireInTurn("x", "c~1:7.1", time.Second, 1, wire.Entry{Waiter: "c~1:7", Ticket: 1, TTL: time.Second}).At(0)
+	for what, tt := range map[string]struct {
+		calls   []wire.Call
+		refused bool
+	}{
+		"AUTH":       {nil, false},
+		"an attempt": {[]wire.Call{attempt}, true},
+		"a release":  {[]wire.Call{wire.Release("x", "c~1:7.1", 1).At(0)}, false},
+	} {
+		if err := l.refusal(tt.calls, 100); (err != nil) != tt.refused {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// An attempt that goes behind later requests keeps the limit from its own queueing.
+func TestAQueueKnowsThatALimitEndsEarlier(t *testing.T) {
+	var q queue
+	now := time.Now()
+	q.push(&request{limit: time.Second, queued: now})
+	if q.push(&request{limit: time.Second, queued: now.Add(time.Millisecond)}); q.unordered {
+		t.Error("limits in their order count as unordered")
+	}
+	if q.push(&request{limit: time.Second, queued: now.Add(-time.Second)}); !q.unordered {
+		t.Error("an earlier limit behind later ones counts as ordered")
+	}
+}

@@ -166,3 +166,47 @@ func TestAttemptsWaitForAQuorumOfNodesWithRoom(t *testing.T) {
 		}
 	}
 }
+
+// An attempt waits behind those for the same nodes, and not behind others.
+func TestAttemptsWaitInTheLineOfTheirNodes(t *testing.T) {
+	var a Admission[string, string]
+	near, far := majority{"a", "b", "c"}, majority{"d", "e", "f"}
+	for _, n := range far {
+		a.Limit(n).flight = firstLimit
+	}
+	blocked := a.Wait(far, "far")
+	if !a.Enter(near) {
+		t.Error("an attempt waits behind one for other nodes")
+	}
+	if a.Enter(far) {
+		t.Error("an attempt overtakes one for the same nodes")
+	}
+	if p := a.Admit(); p != nil {
+		t.Errorf("%s is admitted without room", p.Caller)
+	}
+	if got := a.Without(func(n string) bool { return n > "e" }); len(got) != 1 || got[0] != blocked {
+		t.Errorf("%d attempts wait without a quorum, want 1", len(got))
+	}
+	a.Leave(blocked)
+	if a.Length() != 0 || len(a.lines) != 0 {
+		t.Errorf("%d attempts wait, in %d lines", a.Length(), len(a.lines))
+	}
+}
+
+// An attempt that fails keeps its place for a while, and longer each time.
+func TestThePauseOfFailedAttemptsGrows(t *testing.T) {
+	l := &Limit{most: firstLimit, flight: 1}
+	if a, b := l.Pause(), l.Pause(); a != firstPause || b != 2*firstPause {
+		t.Errorf("pauses of %v and %v", a, b)
+	}
+	for range 10 {
+		l.Pause()
+	}
+	if got := l.Pause(); got != lastPause {
+		t.Errorf("a pause of %v", got)
+	}
+	l.Landed(true, time.Millisecond, time.Second)
+	if got := l.Pause(); got != firstPause {
+		t.Errorf("a pause of %v after an answer", got)
+	}
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -84,5 +85,40 @@ func TestTooManyRenewalsCostFewLeases(t *testing.T) {
 			t.Errorf("%d renewals a second: %d of %d leases are kept, want %d", tt.perSecond, kept, leases, tt.keeps)
 		}
 		t.Logf("%d renewals a second: %d of %d leases are kept", tt.perSecond, kept, leases)
+	}
+}
+
+// Renewals that wait, or fill the node, hold up attempts. The way to a far node does not.
+func TestAttemptsWaitForRenewalsThatAreBehind(t *testing.T) {
+	t.Parallel()
+	const holds, ttl = 20_000, 10 * time.Second
+	for _, tt := range []struct {
+		trip, each time.Duration
+		want       bool
+	}{
+		{time.Millisecond, 5 * time.Microsecond, false},
+		{50 * time.Millisecond, 5 * time.Microsecond, false},
+		{time.Millisecond, 200 * time.Microsecond, true},
+		{50 * time.Millisecond, 200 * time.Microsecond, true},
+	} {
+		var rs Renewals[string, int]
+		now := time.Second
+		for _, n := range slices.Repeat([]int{1, 100, 500}, 20) {
+			for range n {
+				rs.Add("n", 0, ttl, ttl, false, now)
+			}
+			rs.Take("n", now)
+			took := tt.trip + time.Duration(n)*tt.each
+			now += took
+			rs.Landed("n", n, took, now)
+		}
+		if got := rs.Behind("n", 3*holds/ttl.Seconds(), now); got != tt.want {
+			t.Errorf("a node %v away that takes %v for a renewal: behind %v", tt.trip, tt.each, got)
+		}
+	}
+	var rs Renewals[string, int]
+	rs.Add("n", 0, ttl, ttl, false, time.Second)
+	if rs.Behind("n", 0, 2*time.Second) || !rs.Behind("n", 0, 3*time.Second) {
+		t.Error("a renewal is behind after an eighth of its TTL")
 	}
 }

@@ -124,12 +124,14 @@ func TestTheRateIsBackAfterAStall(t *testing.T) {
 		length  time.Duration
 		callers int
 		think   time.Duration // at most, between two calls
+		refuses bool          // the nodes refuse connections
 	}{
-		{"all nodes for 3 s", 3, 3, 3 * time.Second, 500, 16 * time.Second},
-		{"all nodes for 20 s", 3, 3, 20 * time.Second, 500, 16 * time.Second},
-		{"all nodes for 8 s, under full load", 3, 3, 8 * time.Second, 300, 0},
-		{"a quorum for 8 s", 3, 2, 8 * time.Second, 500, 16 * time.Second},
-		{"two of five nodes for 8 s", 5, 2, 8 * time.Second, 500, 16 * time.Second},
+		{"all nodes for 3 s", 3, 3, 3 * time.Second, 500, 16 * time.Second, false},
+		{"all nodes for 20 s", 3, 3, 20 * time.Second, 500, 16 * time.Second, false},
+		{"all nodes for 8 s, under full load", 3, 3, 8 * time.Second, 300, 0, false},
+		{"a quorum for 8 s", 3, 2, 8 * time.Second, 500, 16 * time.Second, false},
+		{"two of five nodes for 8 s", 5, 2, 8 * time.Second, 500, 16 * time.Second, false},
+		{"all nodes refuse connections for 8 s, under full load", 3, 3, 8 * time.Second, 1000, 0, true},
 	} {
 		locktest.Run(t, tt.what, func(t *testing.T) {
 			all, servers := clients(t, tt.nodes, 2)
@@ -167,11 +169,21 @@ func TestTheRateIsBackAfterAStall(t *testing.T) {
 			}
 			time.Sleep(4 * time.Second)
 			before := rate(8 * time.Second)
-			locktest.Each(servers[:tt.stalled], (*embedded.Server).Stall)
+			begin, end := (*embedded.Server).Stall, (*embedded.Server).Resume
+			if tt.refuses {
+				begin, end = (*embedded.Server).Kill, func(s *embedded.Server) { s.Restart(true) }
+			}
+			locktest.Each(servers[:tt.stalled], begin)
 			during := rate(tt.length)
-			locktest.Each(servers[:tt.stalled], (*embedded.Server).Resume)
+			locktest.Each(servers[:tt.stalled], end)
 			time.Sleep(2 * time.Second)
-			after := rate(8 * time.Second)
+			after := 0.
+			for range 4 {
+				now := rate(2 * time.Second)
+				if after += now / 4; now < 0.5*before {
+					t.Errorf("%.0f pairs a second before the stall, and %.0f in two seconds after it", before, now)
+				}
+			}
 			t.Logf("%.0f pairs a second, %.0f during the stall, %.0f from two seconds after it on", before, during, after)
 			if after < 0.8*before {
 				t.Errorf("%.0f pairs a second before the stall, and %.0f from two seconds after it on", before, after)
