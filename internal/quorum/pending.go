@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -35,7 +36,8 @@ type pendingAt struct {
 // nodePending are pending releases of one node, guarded by the mutex of their queue.
 type nodePending struct {
 	engine.PendingReleases[pendingRelease]
-	timer *time.Timer // for the next try
+	timer *time.Timer   // for the next try
+	told  time.Duration // the last time that remember had their calls
 }
 
 // pendingRelease is a release or leave that needs one or two more confirmations.
@@ -108,7 +110,22 @@ func (c *Client) retry(n pendingAt) {
 		c.scheduleRetry(n, r)
 		return
 	}
-	c.start(func() { c.sendPending(n, r, due) })
+	var waiters []quorumlock.Owner
+	if now := c.mono(); now-r.told >= engine.EndedMemory/4 {
+		r.told = now
+		is := func(p pendingRelease) bool {
+			waiters = append(waiters, quorumlock.Owner(p.call.Waiter()))
+			return false
+		}
+		r.Any(is)
+		for _, p := range due {
+			is(p.Release)
+		}
+	}
+	c.start(func() {
+		c.remember(waiters)
+		c.sendPending(n, r, due)
+	})
 }
 
 // sendPending sends releases, and keeps those that fail or need one more confirmation.

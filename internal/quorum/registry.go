@@ -100,7 +100,19 @@ func (c *Client) keeps(number uint64, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.mono()
+	c.former.Turn(now, engine.EndedMemory)
 	c.former.Keep(number, now+min(d, math.MaxInt64-now), now)
+}
+
+// remember keeps the calls of waiters among the recent ones: their releases are pending.
+func (c *Client) remember(waiters []quorumlock.Owner) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range waiters {
+		if n, ok := c.numberOf(o); ok {
+			c.former.Refresh(n)
+		}
+	}
 }
 
 // enlist adds a call to live: messages reach it from now on.
@@ -145,6 +157,8 @@ func (c *Client) forget(w *call) {
 		return
 	}
 	delete(c.live, w.number)
+	// Its last requests may take the node timeout.
+	c.former.Turn(c.mono(), max(engine.EndedMemory, 2*w.lock.set.NodeTimeout))
 	c.former.Add(w.number)
 	if w.holds {
 		c.held--

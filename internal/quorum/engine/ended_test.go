@@ -5,28 +5,33 @@ import (
 	"time"
 )
 
-func TestEndedCallsAreRememberedForAWhile(t *testing.T) {
+func TestEndedCallsAreRememberedForATimeAndNotByTheirNumber(t *testing.T) {
 	var e Ended
-	for number := range uint64(maxEnded + 3) {
-		e.Add(number)
+	at := time.Duration(0)
+	e.Turn(at, time.Minute)
+	e.Add(1)
+	e.Keep(2, at+90*time.Second, at)
+	e.Keep(3, at+time.Hour, at)
+	for number := range uint64(100_000) {
+		e.Turn(at+59*time.Second, time.Second) // a shorter span changes nothing
+		e.Add(number + 10)
 	}
-	if e.Has(2) || !e.Has(3) || !e.Has(maxEnded+2) || e.Has(maxEnded+3) {
-		t.Error("want exactly the last maxEnded calls")
+	if !e.Has(1) || !e.Has(10) || e.Has(200_000) {
+		t.Error("want every call of the minute, and no other")
 	}
-	for number := range uint64(1000) {
-		at := time.Duration(number)
-		e.Keep(number, at+10, at)
-		if !e.Keeps(number, at+9) || e.Keeps(number, at+10) || e.Keeps(number+1, 0) {
-			t.Fatalf("call %d is not kept until exactly its time", number)
-		}
+	at += time.Minute
+	e.Turn(at, time.Minute)
+	e.Add(2) // the hold of a call that is kept has ended
+	if !e.Has(1) || !e.Keeps(2, at+29*time.Second) || e.Keeps(2, at+30*time.Second) || !e.Keeps(3, at) || e.Keeps(1, at) {
+		t.Error("a call is kept until exactly its time")
 	}
-	if len(e.kept) > 100 {
-		t.Errorf("%d calls are kept, but only 10 are still valid", len(e.kept))
+	e.Refresh(1)
+	e.Refresh(200_000)
+	e.Turn(at+time.Minute, time.Minute)
+	if !e.Has(1) || e.Has(10) || e.Has(3) || e.Keeps(3, at) || e.Has(200_000) {
+		t.Error("want the calls of the last minute, and those that were refreshed")
 	}
-	for number := range uint64(1000) { // none of them expires
-		e.Keep(number, time.Hour, 2000)
-	}
-	if e.sweepAt < 500 {
-		t.Errorf("with 1000 live calls, the next sweep is at %d", e.sweepAt)
+	if n := len(e.recent) + len(e.before); n != 2 {
+		t.Errorf("%d calls are in memory, want 2", n)
 	}
 }
