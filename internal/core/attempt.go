@@ -150,7 +150,7 @@ func (m *Machine) straggled(call Call, lost bool) {
 
 // note records a cell's answer to the current attempt.
 func (m *Machine) note(now Time, c *Cell, r Reply) {
-	c.failed = r.Err != nil
+	c.failed, c.broken = r.Err != nil, r.Broken
 	switch {
 	case r.Quarantined, r.Unsent:
 		c.State = Untouched

@@ -75,6 +75,7 @@ type Call struct {
 type Reply struct {
 	Err         error // no answer: the call may have run, or may run later
 	Unsent      bool  // with Err: the call has not run, and never will
+	Broken      bool  // with Err: the connection has ended, though not for silence
 	NotALock    bool  // with Err: the key is not a lock
 	Quarantined bool  // with Err: the restart guard keeps the node from granting
 

@@ -82,6 +82,7 @@ type Cell struct {
 	unanswered       int16 // calls of Acquire, Yield and Attach
 	mayStayQueued    bool  // released while Asked, without leaving the queue
 	releasedEarly    bool  // a release may have run before the attempt, or was repeated for that
+	broken           bool  // the connection of the attempt, or of the release, has ended
 	renewedAfterKeep bool  // a renewal may have run after a Keep that was undecided
 	leftover         bool  // an entry or a grant may be left: an answer was lost or out of order
 	restored         bool  // a Restore was sent, and may have run before the attempt

@@ -24,7 +24,7 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 	contended := m.tallies().some(hasRefused)
 	for i := range m.Cells {
 		c := &m.Cells[i]
-		c.vote, c.gone = Unanswered, false
+		c.vote, c.gone, c.broken = Unanswered, false, false
 		if m.awaits(c) || c.State == Foreign {
 			c.vote = No
 			continue
@@ -85,11 +85,19 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || c.vote != Unanswered {
 		return
 	}
+	if r.Broken && !c.broken && (call.Do == Release || call.Do == ReleaseAndLeave || call.Do == Keep && m.kept > now.Mono) {
+		c.broken = true // such as behind a NAT that has forgotten all connections
+		if call.Do == Keep {
+			call.For = m.kept - now.Mono
+		}
+		m.call(call)
+		return
+	}
 	c.vote, c.gone = No, r.NotALock // another program has overwritten the key
 	if r.Err == nil {
 		c.Err = nil
 		kept := call.Do == Keep || call.Do == Park
-		c.gone = !r.OK && (!kept || c.State == Granted)
+		c.gone = !r.OK && !c.broken && (!kept || c.State == Granted) // the first release may have run
 		if m.keeps() == kept && (r.OK || !kept) {
 			c.vote, c.counted = Yes, r.Token
 		}

@@ -51,6 +51,21 @@ func (m *Machine) sinceBegan(timeouts time.Duration) time.Duration {
 	return m.began.Mono + timeouts*m.cfg.NodeTimeout
 }
 
+// WasCutOff reports whether an attempt that has failed lacked a quorum for nothing but connections
+// that ended under it, such as behind a NAT that has forgotten them all. Another call, with new
+// connections and another owner, may succeed at once.
+func (m *Machine) WasCutOff() bool {
+	votes, some := make([]Vote, len(m.Cells)), false
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		some = some || c.broken
+		if votes[i] = No; c.broken || c.Won {
+			votes[i] = Yes
+		}
+	}
+	return some && m.cfg.Tree.Tally(votes) == VoteWon
+}
+
 // undecide decides whether another attempt may help a TryLock, before the answers are forgotten.
 func (m *Machine) undecide() {
 	if !m.cfg.Tries {

@@ -189,7 +189,7 @@ func (l *Lock) tryLock(ctx context.Context, w *watch) (*quorumlock.Lease, error)
 
 // tryOnce is tryLock. A non-nil over is joined to refusals that may end with time.
 func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.Lease, error) {
-	for {
+	for again := false; ; {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
 			return w.entered(lease), err
 		}
@@ -199,10 +199,22 @@ func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.L
 		}
 		c := l.newCall(&l.try, ticket, nil, w)
 		c.over = over
-		if lease, err := c.run(ctx, ctx, nil); lease != nil || err != nil {
+		lease, err := c.run(ctx, ctx, nil)
+		if !again && errors.Is(err, quorumlock.ErrNoQuorum) && ctx.Err() == nil && c.wasCutOff() {
+			again = true
+			continue
+		}
+		if lease != nil || err != nil {
 			return lease, err
 		}
 	}
+}
+
+// wasCutOff is core.Machine.WasCutOff.
+func (c *call) wasCutOff() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.WasCutOff()
 }
 
 // Lock implements [quorumlock.Locker].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"strings"
@@ -36,6 +37,23 @@ func (e notSent) Unwrap() error { return e.error }
 
 // NotSent marks the error for package wire.
 func (notSent) NotSent() {}
+
+// cutOff is the error of calls under way on a connection that has ended, though not for silence.
+type cutOff struct{ error }
+
+// Unwrap returns the reason.
+func (e cutOff) Unwrap() error { return e.error }
+
+// Broken marks the error for package wire.
+func (cutOff) Broken() {}
+
+// breaks returns the error of a connection that has ended, marked unless the server was silent.
+func breaks(why error) error {
+	if why == nil || isTimeout(why) || errors.Is(why, quorumlock.ErrClosed) || errors.Is(why, net.ErrClosed) {
+		return why
+	}
+	return cutOff{why}
+}
 
 // overtaken is the error of a call that must not run any more, at a node that is up.
 type overtaken struct{ notSent }

@@ -388,6 +388,7 @@ func (l *lane) lost(k *connection, why error) {
 
 // failAll answers the calls without a reply with an error.
 func (l *lane) failAll(lost []*pipeline, why error) {
+	why = breaks(why)
 	for _, f := range lost {
 		for _, c := range f.calls {
 			if !c.got {

@@ -171,10 +171,19 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 		r.OK, r.Err = reply.Done()
 	}
 	if r.Err != nil {
-		r.Unsent = IsUnsent(r.Err)
+		r.Unsent, r.Broken = IsUnsent(r.Err), isBroken(r.Err)
 		r.NotALock, r.Quarantined = errors.Is(r.Err, quorumlock.ErrNotALock), errors.Is(r.Err, quorumlock.ErrQuarantined)
 	}
 	return r
+}
+
+// isBroken reports whether the connection of a call has ended, though not for silence.
+func isBroken(err error) bool {
+	_, ok := errors.AsType[interface {
+		error
+		Broken()
+	}](err)
+	return ok
 }
 
 // IsUnsent reports whether a call that failed has certainly not run, and never will.
