@@ -158,6 +158,9 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 		close(c.decided)
 	}
 	c.arm()
+	if len(fx.Rounds) > 0 { // last, since the machine's next step overwrites fx
+		c.extendRest(now)
+	}
 }
 
 // failed records the reason of a failed attempt. HeldOrNone and NoToken leave the previous reason.

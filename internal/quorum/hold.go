@@ -24,6 +24,7 @@ type hold struct {
 	kept     time.Duration // by the monotonic clock; the nodes keep the lock until then
 	released chan struct{} // closed when the release is decided; nil until over
 	waiting  []extension   // calls of Extend and Downgrade
+	extends  int           // their rounds under way
 }
 
 // entered is a lease of a hold, and the function that cancels its context.
@@ -44,10 +45,16 @@ func (h *hold) find(l *quorumlock.Lease) int {
 
 // extension is a call of Extend or Downgrade that waits for a round.
 type extension struct {
-	round int32
+	round int32 // nextRound: it has not begun
 	done  chan core.Round
 	ctx   context.Context // of the caller
 }
+
+// maxExtends limits the rounds of Extend under way. Further calls share the next one.
+const (
+	maxExtends = 16
+	nextRound  = -1
+)
 
 // isOver reports whether the hold was released, detached or lost.
 func (h *hold) isOver() bool { return h.over || h.loss != nil }
@@ -59,12 +66,37 @@ func (h *hold) note(now core.Time) {
 	}
 }
 
+// renewed tells the callers that wait for a round.
 func (h *hold) renewed(r core.Round) {
-	for i, w := range h.waiting {
+	before := len(h.waiting)
+	h.waiting = slices.DeleteFunc(h.waiting, func(w extension) bool {
 		if w.round == r.ID {
 			w.done <- r
-			h.waiting = append(h.waiting[:i], h.waiting[i+1:]...)
-			return
+		}
+		return w.round == r.ID
+	})
+	if len(h.waiting) < before && r.ID != nextRound {
+		h.extends--
+	}
+}
+
+// extendRest begins the round that further calls of Extend share, after the end of another. The
+// caller holds mu, and calls flush next.
+func (c *call) extendRest(now core.Time) {
+	if !slices.ContainsFunc(c.hold.waiting, func(w extension) bool { return w.round == nextRound }) {
+		return
+	}
+	before := c.machine.LastRound()
+	c.applyAt(now, core.Event{Kind: core.Extend})
+	id := c.machine.LastRound()
+	if id == before { // the hold has ended
+		c.hold.renewed(core.Round{ID: nextRound})
+		return
+	}
+	c.hold.extends++
+	for i := range c.hold.waiting {
+		if w := &c.hold.waiting[i]; w.round == nextRound {
+			w.round = id
 		}
 	}
 }
@@ -426,9 +458,13 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 // mu; renewNow releases it.
 func (c *call) renewNow(ctx context.Context, kind core.EventKind) error {
 	done := make(chan core.Round, 1)
-	before := c.machine.LastRound()
-	c.apply(core.Event{Kind: kind})
-	id := c.machine.LastRound()
+	before, id := c.machine.LastRound(), int32(nextRound)
+	if kind == core.Downgrade || c.hold.extends < maxExtends {
+		c.apply(core.Event{Kind: kind})
+		if id = c.machine.LastRound(); id != before {
+			c.hold.extends++
+		}
+	}
 	if id != before {
 		c.hold.waiting = append(c.hold.waiting, extension{id, done, ctx})
 	}

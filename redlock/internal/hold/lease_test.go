@@ -437,3 +437,35 @@ func TestReentryProlongsNoHoldThatItsOptionsEnd(t *testing.T) {
 		})
 	}
 }
+
+// However many callers extend one lease at one time, the nodes renew it a few times.
+func TestManyExtendsOfOneLeaseShareRenewals(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[0].Delay(time.Millisecond)
+		var all sync.WaitGroup
+		for range 2000 {
+			all.Go(func() { locktest.OK(t, lease.Extend(t.Context()), "Extend") })
+		}
+		all.Wait()
+		if n := locktest.Ran(servers, "renew"); n > 300 {
+			t.Errorf("%d renewals at three nodes for 2,000 calls of Extend at one time", n)
+		}
+		// The end of the hold ends those that wait for the next renewal.
+		locktest.Each(servers, (*embedded.Server).Stall)
+		var over sync.WaitGroup
+		for range 100 {
+			over.Go(func() {
+				if lease.Extend(t.Context()) == nil {
+					t.Error("extended while all nodes stand still")
+				}
+			})
+		}
+		over.Wait()
+		locktest.Lost(t, lease, time.Minute)
+		locktest.Is(t, lease.Extend(t.Context()), quorumlock.ErrLost, "Extend of a lost lease")
+		locktest.Each(servers, (*embedded.Server).Resume)
+		_ = lease.Unlock(t.Context())
+	})
+}
