@@ -184,14 +184,14 @@ func (c *Client) returnPlaces(nodes ...Node) {
 // landed records a node's answer to an attempt that had a place. fails reports that the round trip
 // before it had not failed.
 func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration, fails bool) {
-	ok, ran := true, true
+	ok, says := true, true
 	for _, r := range replies {
-		ok, ran = ok && (r.Err == nil || !isDown(r.Err)), ran && !isOvertaken(r.Err)
+		ok, says = ok && (r.Err == nil || !isDown(r.Err)), says && !isOvertaken(r.Err) && !wire.IsBroken(r.Err)
 	}
 	a := &c.admission
 	a.mu.Lock()
 	switch l := a.Limit(n); {
-	case !ran: // refused by a full queue
+	case !says: // a full queue or the end of a connection says nothing about the node
 		l.Return()
 	case ok:
 		l.Landed(true, took, c.mono())

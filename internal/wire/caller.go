@@ -171,14 +171,14 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 		r.OK, r.Err = reply.Done()
 	}
 	if r.Err != nil {
-		r.Unsent, r.Broken = IsUnsent(r.Err), isBroken(r.Err)
+		r.Unsent, r.Broken = IsUnsent(r.Err), IsBroken(r.Err)
 		r.NotALock, r.Quarantined = errors.Is(r.Err, quorumlock.ErrNotALock), errors.Is(r.Err, quorumlock.ErrQuarantined)
 	}
 	return r
 }
 
-// isBroken reports whether the connection of a call has ended, though not for silence.
-func isBroken(err error) bool {
+// IsBroken reports whether the connection of a call has ended, though not for silence.
+func IsBroken(err error) bool {
 	_, ok := errors.AsType[interface {
 		error
 		Broken()
