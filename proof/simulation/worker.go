@@ -118,7 +118,8 @@ func (k *worker) step(ctx context.Context, s Step) {
 	}
 	call, most := l.Lock, limit
 	if s.Try {
-		call, most = l.TryLock, 3*k.world.plan.NodeTimeout
+		// It may wait for its place first, behind the probe of a silent node.
+		call, most = l.TryLock, 3*k.world.plan.NodeTimeout+k.world.plan.silence()
 		if s.Cancel > 0 {
 			most = min(most, limit)
 		}
