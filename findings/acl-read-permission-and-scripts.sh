@@ -6,7 +6,7 @@
 #           the same EVAL with the name in the text, or as an argument: then the GET within it is checked, as a read.
 # Package:  Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 port=$(port)
 start "$port"

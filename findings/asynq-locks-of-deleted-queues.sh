@@ -7,7 +7,7 @@
 #           longer exists, the task "already exists" for the TTL plus the delay it was scheduled with.
 # Package:  github.com/hibiken/asynq v0.26.0, Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 program github.com/hibiken/asynq@v0.26.0 <<'END'
 package main

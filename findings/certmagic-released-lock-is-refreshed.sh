@@ -7,7 +7,7 @@
 #           the dead holder again and again. No waiter gets it in 30 s, the first process included.
 # Package:  github.com/caddyserver/certmagic v0.25.6
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 program github.com/caddyserver/certmagic@v0.25.6 <<'END'
 package main
 

@@ -7,7 +7,7 @@
 #           renews in time, and goes on leading until its RenewDeadline. (1.9 s are written as 1 s.)
 # Package:  k8s.io/client-go v0.37.2 (the first build takes minutes)
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 program k8s.io/client-go@v0.37.2 <<'END'
 package main
 

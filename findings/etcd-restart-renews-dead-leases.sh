@@ -6,7 +6,7 @@
 # Seen:     after a restart, the lease starts anew: a lock whose holder died 10 s before is held for nearly 20 s more.
 # Package:  Debian's etcd-server and etcd-client 3.4.23
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 package etcd-server 3.4.23
 package etcd-client 3.4.23
 client=$(port) peer=$(port)

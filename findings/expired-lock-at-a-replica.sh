@@ -6,7 +6,7 @@
 #           servers. So one who waits at a replica cannot tell an orderly release from a holder that died.
 # Package:  Debian's redis-server 7.0.15, redis-tools 8.6.3, valkey-tools 9.1.2
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 
 run() {
 	local master replica p

@@ -7,7 +7,7 @@
 #           cached scripts: EVALSHA fails on both.
 # Package:  Debian's redis-tools 8.6.3 and valkey-tools 9.1.2
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 
 moved() { on "$1" GET '{a}lock' | grep -qx owner; }
 

@@ -7,7 +7,7 @@
 #           the lock for its whole TTL, and no other scheduler can run the job.
 # Package:  github.com/go-co-op/gocron/v2 v2.21.2, github.com/bsm/redislock v0.9.4, Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 program github.com/go-co-op/gocron/v2@v2.21.2 github.com/bsm/redislock@v0.9.4 github.com/redis/go-redis/v9@v9.23.0 <<'END'
 package main

@@ -7,7 +7,7 @@
 #           that answers 1213 with the whole transaction again, without a ROLLBACK, inserts twice.
 # Package:  Debian's mariadb-server 10.11.19
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 mariadb 10.11.19
 one=$work/one two=$work/two
 "${mariadb[@]}" <<'END'

@@ -7,7 +7,7 @@
 #           its connection is closed: another instance hangs already in WithInstance, where no LockTimeout applies.
 # Package:  github.com/golang-migrate/migrate/v4 v4.20.1, Debian's postgresql-15 15.18
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 postgres 15.18
 program github.com/golang-migrate/migrate/v4@v4.20.1 <<'END'
 package main

@@ -7,7 +7,7 @@
 #           it has waited longer, the migration fails: the version is dirty, and the index stays behind, invalid.
 # Package:  github.com/golang-migrate/migrate/v4 v4.20.1, Debian's postgresql-15 15.18
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 postgres 15.18
 program github.com/golang-migrate/migrate/v4@v4.20.1 <<'END'
 package main

@@ -8,7 +8,7 @@
 #           EVALSHA with capital letters finds no script.
 # Package:  github.com/alicebob/miniredis/v2 v2.40.0, github.com/redis/go-redis/v9 v9.23.0, Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 program github.com/alicebob/miniredis/v2@v2.40.0 github.com/redis/go-redis/v9@v9.23.0 <<'END'
 package main

@@ -7,7 +7,7 @@
 #           PEXPIRE is granted on the full server, and one that begins with its SET is not.
 # Package:  Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 port=$(port)
 start "$port" --maxmemory-policy noeviction

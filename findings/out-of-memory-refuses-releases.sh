@@ -7,7 +7,7 @@
 #           fill the server cannot be released that way until they expire.
 # Package:  Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 port=$(port)
 start "$port" --maxmemory-policy noeviction

@@ -6,7 +6,7 @@
 #           them: they need the letters o and c. Valkey 9.1 has no such letters.
 # Package:  Debian's redis-server 7.0.15, redis-tools 8.6.3, valkey-tools 9.1.2
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 
 run() {
 	local port=$1 classes=$2

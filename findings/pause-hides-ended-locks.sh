@@ -6,7 +6,7 @@
 #           only reads waits, too, like a write; EVAL_RO and an EVAL with flags=no-writes are answered at once.
 # Package:  Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 port=$(port)
 start "$port" --notify-keyspace-events KEA

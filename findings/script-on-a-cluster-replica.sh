@@ -7,7 +7,7 @@
 #           "#!lua" as its first line, the same script is answered with MOVED. FCALL is, too.
 # Package:  Debian's redis-server 7.0.15 and valkey-tools 9.1.2
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 
 linked() { on "$1" INFO replication | tr -d '\r' | grep -qx master_link_status:up && on "$1" --raw DBSIZE | grep -qx 1; }
 

@@ -7,7 +7,7 @@
 #           The caller reads "Script killed by user", though no user did. A script that has written runs on.
 # Package:  Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 master=$(port) sentinel=$(port)
 start "$master" --busy-reply-threshold 1000

@@ -7,7 +7,7 @@
 #           without one as DELEX. Valkey does the same for SET, and logs a DEL for DELIFEQ.
 # Package:  Debian's redis-tools 8.6.3 and valkey-tools 9.1.2
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 
 run() { # delete-if-equal
 	local port

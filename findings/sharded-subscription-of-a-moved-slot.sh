@@ -8,7 +8,7 @@
 #           unsubscription of the caller's own; called again, it goes on at the new node.
 # Package:  Debian's redis-server 7.0.15, github.com/redis/go-redis/v9 v9.23.0, github.com/redis/rueidis v1.0.79
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 program github.com/redis/go-redis/v9@v9.23.0 github.com/redis/rueidis@v1.0.79 <<'END'
 package main

@@ -8,7 +8,7 @@
 #           A plain command fails within its timeouts.
 # Package:  github.com/redis/go-redis/v9 v9.23.0, Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 program github.com/redis/go-redis/v9@v9.23.0 <<'END'
 package main

@@ -7,7 +7,7 @@
 #           INCR then fails, and in full by Redis 8.6 and Valkey 9.1. 0.1 differs, too: 7.0 stores 0.10000000000000001.
 # Package:  Debian's redis-server 7.0.15, redis-tools 8.6.3, valkey-tools 9.1.2
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 
 run() {
 	local port

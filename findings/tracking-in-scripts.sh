@@ -7,7 +7,7 @@
 #           name built in Lua sleeps through the release on 7.0 only; one that declares a key without reading it, on the newer.
 # Package:  Debian's redis-server 7.0.15, redis-tools 8.6.3, valkey-tools 9.1.2
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 
 heard() { # script and its arguments, then the key that changes
 	local answers='' line

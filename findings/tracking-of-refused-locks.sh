@@ -6,7 +6,7 @@
 #           invalidates, as does a key of the same name in another database. SWAPDB, which changes the value, does not.
 # Package:  Debian's redis-server 7.0.15
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 server redis 7.0.15
 port=$(port)
 start "$port"

@@ -6,7 +6,7 @@
 #           not wait for the second. So the choice of the server decides whether everysec is of use to a lock.
 # Package:  Debian's redis-tools 8.6.3 and valkey-tools 9.1.2
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 
 run() {
 	local port begin i answers

@@ -6,7 +6,7 @@
 #           though nobody has the lock. The connection itself goes on: another zk.Lock of the same connection gets it.
 # Package:  github.com/go-zookeeper/zk v1.0.4, Debian's zookeeper 3.8.0
 # Date:     2026-11-28
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib.bash"
 need java default-jre-headless
 package zookeeper 3.8.0
 program github.com/go-zookeeper/zk@v1.0.4 <<'END'
