@@ -38,6 +38,20 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 	}
 }
 
+// A server with too many clients says so before it reads anything. The next write fails.
+func TestALastWordIsTheReason(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		f := &fake{answer: func(args []string) string {
+			if strings.EqualFold(args[0], "hello") {
+				return "-ERR max number of clients reached\r\n"
+			}
+			return hangUp
+		}}
+		_, err := dial(t, "redis://h", node.WithDialer(f.dial)).Mutex("x").TryLock(t.Context())
+		says(t, "TryLock", err, "before the reply to CLIENT: ERR max number of clients reached: ")
+	})
+}
+
 // The error of a call without a connection names an exhausted pool of the client. go-redis's pools
 // cannot be in two bubbles.
 func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {

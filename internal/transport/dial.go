@@ -204,7 +204,11 @@ func broken(ctx context.Context, cmds []redis.Cmder) error {
 		case answered(e), isTimeout(e), ctx.Err() != nil:
 			return e
 		default:
-			return fmt.Errorf("the connection ended before the reply to %s: a proxy must support HELLO and CLIENT: %w", strings.ToUpper(cmd.FullName()), e)
+			advice := "a proxy must support HELLO and CLIENT: "
+			if _, told := errors.AsType[lastWord](e); told {
+				advice = "" // the server has said why
+			}
+			return fmt.Errorf("the connection ended before the reply to %s: %s%w", strings.ToUpper(cmd.FullName()), advice, e)
 		}
 	}
 	return nil
