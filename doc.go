@@ -48,7 +48,9 @@
 //     about a day, or for years if Redisson clients use the lock, too. A node that was frozen, cut
 //     off, restarted or failed over is clean within two seconds after it answers, after any time
 //     away. If the client has died or was closed, its keys expire with their TTL, and its entries
-//     in the queue expire when they are no longer refreshed.
+//     in the queue expire when they are no longer refreshed. What a frozen node runs at its thaw
+//     has a whole TTL from then on. Shutdown returns [ErrUnconfirmed] if a node may have kept
+//     anything.
 //  6. A script whose reply is lost does not take effect twice.
 //  7. No client can release, extend or shorten another owner's hold. The one exception is
 //     ForceUnlock, which frees a lock of any holder, but never deletes a key that is not a lock.

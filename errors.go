@@ -87,6 +87,12 @@ var (
 	// ErrClosed is the error of every call after Close.
 	ErrClosed = errors.New("quorumlock: client closed")
 
+	// ErrUnconfirmed is the error of a Shutdown that ended before every node had confirmed every
+	// release, such as one of nodes that are frozen. The error names the nodes, with the number of
+	// their releases. Their keys end with their TTL. What a frozen node runs at its thaw has a whole
+	// TTL from then on.
+	ErrUnconfirmed = errors.New("quorumlock: releases are unconfirmed")
+
 	// ErrNilContext is the error of a nil context. The call took no lock and kept none. It matches
 	// ErrMisuse.
 	ErrNilContext = errs.Misuse("quorumlock: the context is nil: use context.Background()")

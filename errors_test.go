@@ -60,6 +60,7 @@ func only(t *testing.T, err error, want ...error) {
 var sentinels = []error{
 	quorumlock.ErrHeld, quorumlock.ErrLost, quorumlock.ErrNotHeld, quorumlock.ErrQuarantined, quorumlock.ErrNotALock,
 	quorumlock.ErrClosed, quorumlock.ErrNilContext, quorumlock.ErrNoQuorum, quorumlock.ErrTooLate,
+	quorumlock.ErrUnconfirmed,
 }
 
 func TestErrorsUnwrapToNodesAndCauses(t *testing.T) {

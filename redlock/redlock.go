@@ -192,7 +192,7 @@ func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
 // return [quorumlock.ErrClosed]. Leaders of package election resign, and [quorumlock.Stopping]
 // notifies other work. Shutdown returns when all leases are unlocked or lost, every node has
 // confirmed all releases, and the client is closed. It waits at most one TTL for an unreachable
-// node.
+// node, and then returns an error that matches [quorumlock.ErrUnconfirmed] and names the node.
 //
 // If ctx is done first, Shutdown returns ctx's error: the client is closed anyway, and the
 // remaining leases are lost. Code that is not the library's cannot hold it up for longer than

@@ -56,6 +56,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum/engine"
 	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -330,8 +331,8 @@ func (c *Client) stop() {
 
 // Shutdown refuses new calls of Lock and TryLock, and ends waiting calls, with ErrClosed. Stopping
 // notifies the holders. Shutdown returns when every lease has been unlocked or lost, and every
-// release is confirmed or its TTL has passed. It returns ctx's error when ctx is done. It closes
-// nothing: call Close after it.
+// release is confirmed or its TTL has passed. It returns ctx's error when ctx is done. The error
+// also matches ErrUnconfirmed if releases are unconfirmed. It closes nothing: call Close after it.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.mu.Lock()
 	c.stop()
@@ -341,12 +342,14 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	}
 	idle := c.idle
 	c.mu.Unlock()
+	var late error
 	select {
 	case <-idle:
+		late = c.pending.wait(ctx)
 	case <-ctx.Done():
-		return ctx.Err()
+		late = ctx.Err()
 	}
-	return c.pending.wait(ctx)
+	return errs.Join(late, c.pending.unconfirmedError())
 }
 
 // checkIdle closes gone and idle if their conditions hold. The caller holds mu.

@@ -2,7 +2,10 @@ package quorum
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +26,8 @@ type pendingReleases struct {
 	of     map[pendingAt]*nodePending
 	closed bool          // Close has dropped the releases; no more are added
 	done   chan struct{} // closed when Shutdown can return; nil if no Shutdown waits
+
+	dropped map[string]int // by Close: unconfirmed releases, by the name of their node
 }
 
 // pendingAt has either the releases that a node refuses, or the others. The two have tries of their
@@ -37,6 +42,7 @@ type pendingAt struct {
 type nodePending struct {
 	engine.PendingReleases[pendingRelease]
 	timer *time.Timer   // for the next try
+	until time.Time     // the end of Shutdown's wait for all of them
 	told  time.Duration // the last time that remember had their calls
 }
 
@@ -44,7 +50,7 @@ type nodePending struct {
 type pendingRelease struct {
 	call  wire.Call
 	life  time.Duration // of the key
-	until time.Time     // the end of Shutdown's wait for it, and of the tries if it is refused
+	until time.Time     // the end of Shutdown's wait for it, or of the tries if it is refused
 }
 
 // addPending adds a pending release. twice: the node has to confirm it twice. confirmed: it has
@@ -54,6 +60,7 @@ func (c *Client) addPending(n pendingAt, p pendingRelease, twice, confirmed bool
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
+		q.countDropped(n, 1)
 		return
 	}
 	r := q.of[n]
@@ -63,6 +70,9 @@ func (c *Client) addPending(n pendingAt, p pendingRelease, twice, confirmed bool
 			q.of = make(map[pendingAt]*nodePending)
 		}
 		q.of[n] = r
+	}
+	if p.until.After(r.until) {
+		r.until = p.until
 	}
 	q.change(n, r, func() { r.Add(p, twice, confirmed, c.mono()) })
 	c.scheduleRetry(n, r)
@@ -100,7 +110,7 @@ func (c *Client) retry(n pendingAt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.of[n]
-	if r == nil || r.Busy() || n.refused && c.isStopping() || (n.refused || c.isStopping()) && !q.dropOverdue(n, r, time.Now()) {
+	if r == nil || r.Busy() || n.refused && (c.isStopping() || !q.dropExpired(n, r)) {
 		return
 	}
 	r.timer.Stop()
@@ -173,7 +183,7 @@ func (c *Client) sendPending(n pendingAt, r *nodePending, due []engine.PendingRe
 	defer q.mu.Unlock()
 	q.change(n, r, func() { r.Done(due, outcomes, c.mono()) })
 	if r.Empty() || q.closed {
-		delete(q.of, n)
+		q.drop(n, r)
 	} else {
 		c.scheduleRetry(n, r)
 	}
@@ -196,6 +206,37 @@ func (c *Client) retryNow(n Node) {
 	}
 }
 
+// drop drops the releases of a node. The caller holds mu.
+func (q *pendingReleases) drop(n pendingAt, r *nodePending) {
+	q.countDropped(n, r.left(n, time.Now()))
+	delete(q.of, n)
+}
+
+// countDropped counts releases that Close has dropped. The caller holds mu.
+func (q *pendingReleases) countDropped(n pendingAt, releases int) {
+	if releases == 0 {
+		return
+	}
+	if q.dropped == nil {
+		q.dropped = make(map[string]int)
+	}
+	q.dropped[n.String()] += releases
+}
+
+// left returns how many of the releases may have left a key or an entry at the node.
+func (r *nodePending) left(n pendingAt, now time.Time) (left int) {
+	if !n.refused {
+		return r.Len()
+	}
+	r.Any(func(p pendingRelease) bool {
+		if p.until.After(now) {
+			left++
+		}
+		return false
+	})
+	return left
+}
+
 // dropPending drops all pending releases; for Close.
 func (c *Client) dropPending() {
 	q := &c.pending
@@ -207,7 +248,7 @@ func (c *Client) dropPending() {
 			r.timer.Stop()
 		}
 		if !r.Busy() {
-			delete(q.of, n)
+			q.drop(n, r)
 		}
 	}
 	q.unconfirmed.Store(0)
@@ -231,16 +272,39 @@ func (q *pendingReleases) wait(ctx context.Context) error {
 	}
 }
 
-// dropOverdue drops the releases for which Shutdown no longer waits, because the tries of dead
-// nodes would block Shutdown for ever; and the refused ones whose keys have expired. It reports
-// whether any release is left. The caller holds mu.
-func (q *pendingReleases) dropOverdue(n pendingAt, r *nodePending, now time.Time) bool {
+// unconfirmedError returns an error with the number of unconfirmed releases at each node, nil if
+// there are none.
+func (q *pendingReleases) unconfirmedError() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := maps.Clone(q.dropped)
+	if all == nil {
+		all = make(map[string]int)
+	}
+	for n, r := range q.of {
+		if left := r.left(n, time.Now()); left > 0 {
+			all[n.String()] += left
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	var where []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		where = append(where, fmt.Sprintf("%d at node %s", all[name], name))
+	}
+	return fmt.Errorf("%w: %s", quorumlock.ErrUnconfirmed, strings.Join(where, ", "))
+}
+
+// dropExpired drops the refused releases whose keys have expired. It reports whether any release is
+// left. The caller holds mu.
+func (q *pendingReleases) dropExpired(n pendingAt, r *nodePending) bool {
+	now := time.Now()
 	q.change(n, r, func() { r.Drop(func(p pendingRelease) bool { return !p.until.After(now) }) })
 	if !r.Empty() {
 		return true
 	}
 	delete(q.of, n)
-	q.checkDone()
 	return false
 }
 
@@ -250,9 +314,8 @@ func (q *pendingReleases) checkDone() {
 		return
 	}
 	now := time.Now()
-	waits := func(p pendingRelease) bool { return p.until.After(now) }
 	for n, r := range q.of {
-		if !n.refused && (r.Busy() || r.Any(waits)) {
+		if !n.refused && r.until.After(now) {
 			return
 		}
 	}

@@ -65,13 +65,14 @@ func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
 	})
 }
 
-// Shutdown waits for a pending release until its TTL at most. Close does not wait.
+// Shutdown waits for a pending release until its TTL at most, and names the node. Close does not
+// wait.
 func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		far := &yes{name: "far"}
 		c := unlockWithout(t, far, 3, errSilent)
 		began := time.Now()
-		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
+		unconfirmed(t, c.Shutdown(t.Context()), "3 at node far")
 		const ttl = quorumlock.DefaultTTL
 		locktest.Took(t, began, ttl-time.Second, ttl+2*time.Second, "Shutdown")
 		began = time.Now()
@@ -80,14 +81,26 @@ func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 	})
 }
 
-// Shutdown does not wait for a release that a node refuses.
+// unconfirmed checks the error of a Shutdown that ended with releases that no node has confirmed.
+func unconfirmed(t *testing.T, err error, where string) {
+	t.Helper()
+	want := quorumlock.ErrUnconfirmed.Error() + ": " + where
+	if !errors.Is(err, quorumlock.ErrUnconfirmed) || err.Error() != want {
+		t.Errorf("Shutdown: %v, want %s", err, want)
+	}
+}
+
+// Shutdown does not wait for a release that a node refuses. While the key may be there, it names
+// the node.
 func TestShutdownDoesNotWaitForRefusedReleases(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		far := &yes{name: "far"}
 		c := unlockWithout(t, far, 3, refusal("NOPERM this user has no permissions to run the 'evalsha' command"))
 		began := time.Now()
-		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
+		unconfirmed(t, c.Shutdown(t.Context()), "3 at node far")
 		locktest.Took(t, began, 0, 2*time.Second, "Shutdown")
+		time.Sleep(quorumlock.DefaultTTL)
+		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown once the keys have expired")
 	})
 }
 

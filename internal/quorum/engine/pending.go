@@ -56,7 +56,7 @@ type PendingRelease[R any] struct {
 func (r *PendingReleases[R]) Add(release R, twice, confirmed bool, now time.Duration) {
 	p := PendingRelease[R]{Release: release, Twice: twice}
 	switch {
-	case len(r.unconfirmed)+len(r.confirmed)+r.underWay >= maxPending:
+	case r.Len() >= maxPending:
 	case confirmed:
 		p.again = now + ConfirmAfter
 		r.confirmed = append(r.confirmed, p)
@@ -134,6 +134,11 @@ func (r *PendingReleases[R]) Done(due []PendingRelease[R], outcomes []Outcome, n
 
 // Unconfirmed returns how many releases wait for a first confirmation, without those under way.
 func (r *PendingReleases[R]) Unconfirmed() int { return len(r.unconfirmed) }
+
+// Len returns the number of releases, with those under way.
+func (r *PendingReleases[R]) Len() int {
+	return len(r.unconfirmed) + len(r.confirmed) + r.underWay
+}
 
 // Busy reports whether a try is under way.
 func (r *PendingReleases[R]) Busy() bool { return r.underWay > 0 }

@@ -145,7 +145,13 @@ func TestShutdownWaitsForFrozenNodesNoLongerThanTheTTL(t *testing.T) {
 			time.Sleep(time.Duration(1+2*i) * 750 * time.Millisecond)
 		}
 		ctx := locktest.Within(t, time.Hour)
-		locktest.OK(t, c.Shutdown(ctx), "Shutdown")
+		err := c.Shutdown(ctx)
+		locktest.Is(t, err, quorumlock.ErrUnconfirmed, "Shutdown")
+		for _, s := range servers[3:] {
+			if want := "1 at node " + s.Name; !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("Shutdown: %v, want %s", err, want)
+			}
+		}
 		locktest.Each(servers, (*embedded.Server).Resume)
 	})
 }
