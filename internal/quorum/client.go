@@ -331,8 +331,8 @@ func (c *Client) stop() {
 
 // Shutdown refuses new calls of Lock and TryLock, and ends waiting calls, with ErrClosed. Stopping
 // notifies the holders. Shutdown returns when every lease has been unlocked or lost, and every
-// release is confirmed or its TTL has passed. It returns ctx's error when ctx is done. The error
-// also matches ErrUnconfirmed if releases are unconfirmed. It closes nothing: call Close after it.
+// release is confirmed or its TTL has passed. It returns ctx's error when ctx is done, with the
+// holds that are left. The error also matches ErrUnconfirmed if releases are unconfirmed. It closes nothing: call Close after it.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.mu.Lock()
 	c.stop()
@@ -347,7 +347,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	case <-idle:
 		late = c.pending.wait(ctx)
 	case <-ctx.Done():
-		late = ctx.Err()
+		late = errs.Join(ctx.Err(), c.stillHeld())
 	}
 	return errs.Join(late, c.pending.unconfirmedError())
 }

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -156,6 +157,38 @@ func (c *call) eachOnce(failed []*quorumlock.NodeError) []*quorumlock.NodeError 
 		said[key] = true
 		return again
 	})
+}
+
+// stillHeld returns an error with the oldest holds; nil if there are none.
+func (c *Client) stillHeld() error {
+	type held struct {
+		name string
+		time time.Duration
+	}
+	var all []held
+	for _, w := range c.all() {
+		w.mu.Lock()
+		if w.machine.Phase() == core.Holding {
+			all = append(all, held{w.lock.name, w.machine.Held(c.time()).Round(time.Millisecond)})
+		}
+		w.mu.Unlock()
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(all, func(a, b held) int { return cmp.Compare(b.time, a.time) })
+	text := fmt.Sprintf("quorumlock: %d locks are still held", len(all))
+	if len(all) == 1 {
+		text = "quorumlock: 1 lock is still held"
+	}
+	const named = 3
+	for i, h := range all[:min(len(all), named)] {
+		text += fmt.Sprintf("%s %.100q for %v", []string{":", ","}[min(i, 1)], h.name, h.time)
+	}
+	if more := len(all) - named; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return errors.New(text)
 }
 
 func nodeError(n Node, err error) *quorumlock.NodeError { return engine.NodeError(n, err) }

@@ -132,6 +132,27 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// The error of a Shutdown whose ctx is done names the oldest leases, and how long they are held.
+func TestShutdownNamesTheLeasesThatAreStillHeld(t *testing.T) {
+	for leases, want := range map[int]string{
+		1: `context deadline exceeded; quorumlock: 1 lock is still held: "0" for 8s`,
+		5: `context deadline exceeded; quorumlock: 5 locks are still held: "0" for 8s, "1" for 7s, "2" for 6s and 2 more`,
+	} {
+		locktest.Run(t, fmt.Sprint(leases), func(t *testing.T) {
+			c, _ := locktest.Client(t, 3)
+			for i := range leases {
+				locktest.Lock(t, c.Mutex(fmt.Sprint(i)))
+				time.Sleep(time.Second)
+			}
+			time.Sleep(time.Duration(5-leases) * time.Second)
+			err := c.Shutdown(locktest.Within(t, 3*time.Second))
+			locktest.Is(t, err, context.DeadlineExceeded, "Shutdown")
+			locktest.Equal(t, fmt.Sprint(err), want, "Shutdown")
+			time.Sleep(quorumlock.DefaultTTL)
+		})
+	}
+}
+
 // Two nodes are frozen when leases end. Retries at one run whenever those at the other do not.
 func TestShutdownWaitsForFrozenNodesNoLongerThanTheTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
