@@ -199,7 +199,7 @@ func (m *Machine) count(now Time) {
 	switch {
 	case result == VoteWon:
 		m.agree(now)
-	case result == VoteLost && !m.isUnclear():
+	case result == VoteLost && !m.isUnclear() && !m.countsOn(now):
 		m.abandonAttempt(now, m.refusal())
 	case m.nextAttemptWins():
 		m.abandonAttempt(now, m.refusal())
@@ -211,6 +211,20 @@ func (m *Machine) count(now Time) {
 	}
 }
 
+// countsOn reports whether an attempt without a quorum waits a little for the missing answers, so
+// that its error counts the cells that granted. Nodes that refuse connections fail before others
+// can answer.
+func (m *Machine) countsOn(now Time) bool {
+	if m.unanswered() == 0 || !m.refusal().lacksQuorum() {
+		return false
+	}
+	if m.giveUpAt == 0 {
+		m.giveUpAt = now.Mono + m.someTrips()
+	}
+	m.tries.over = true
+	return true
+}
+
 // nextAttemptWins reports whether the cells that granted, handed over or called form a quorum. The
 // next attempt most likely wins them all, so this one does not wait for silent nodes.
 func (m *Machine) nextAttemptWins() bool {
@@ -220,11 +234,19 @@ func (m *Machine) nextAttemptWins() bool {
 
 // tolerance returns how long an attempt waits for missing answers after a refusal, different slots,
 // or a lack of votes for the token. Contenders with some of the living nodes each must not all wait
-// for the silent ones. It is three round trips to the slowest missing node. It doubles each time it
-// runs out, up to a NodeTimeout, so a node that has become slow is heard in the end. With
-// semaphores it doubles every fourth time: slots may differ in several attempts though no node is
-// slow.
+// for the silent ones. It is someTrips, and doubles each time it runs out, up to a NodeTimeout, so a
+// node that has become slow is heard in the end. With semaphores it doubles every fourth time:
+// slots may differ in several attempts though no node is slow.
 func (m *Machine) tolerance() time.Duration {
+	doublings := m.expiredWaits
+	if m.hasSlots() {
+		doublings /= 4
+	}
+	return min(m.someTrips()<<min(doublings, 10), m.cfg.NodeTimeout)
+}
+
+// someTrips is three round trips to the slowest missing node, up to a NodeTimeout.
+func (m *Machine) someTrips() time.Duration {
 	limit := m.cfg.NodeTimeout
 	longest := grace
 	if m.cfg.Tries { // without contention a TryLock has one attempt
@@ -235,11 +257,7 @@ func (m *Machine) tolerance() time.Duration {
 			longest = max(longest, 3*m.trip(i))
 		}
 	}
-	doublings := m.expiredWaits
-	if m.hasSlots() {
-		doublings /= 4
-	}
-	return min(longest<<min(doublings, 10), limit)
+	return min(longest, limit)
 }
 
 // limitWait limits the wait of an attempt that a quorum has answered with different slots. If only

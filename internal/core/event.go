@@ -185,6 +185,9 @@ const (
 	Closed                 // a loss: by Close
 )
 
+// lacksQuorum reports whether too many cells failed.
+func (r Reason) lacksQuorum() bool { return r == NoQuorum || r == HeldAndNoQuorum }
+
 // isHeld reports whether another owner is in the way for certain.
 func (r Reason) isHeld() bool { return r == Held || r == HeldAndNoQuorum }
 

@@ -300,8 +300,11 @@ func (m *Machine) tick(now Time) {
 	switch m.phase {
 	case Asking:
 		if at := m.Wake(); at != 0 && now.Mono >= at {
-			m.expiredWaits++
-			m.abandonAttempt(now, m.refusal())
+			why := m.refusal()
+			if !why.lacksQuorum() { // see countsOn
+				m.expiredWaits++
+			}
+			m.abandonAttempt(now, why)
 		}
 	case Agreeing:
 		if at := m.Wake(); at != 0 && now.Mono >= at {

@@ -28,6 +28,7 @@ type tries struct {
 	lastHolder      quorumlock.Owner // the contender that isUndecided met last
 	sameHolderCount int              // consecutive attempts that met lastHolder
 	ownRefused      bool             // refused, and only for ended holds of this client
+	over            bool             // the last attempt only waits for answers to count: see countsOn
 }
 
 // triesAgain reports whether an undecided TryLock may make another attempt: any number within a

@@ -26,8 +26,8 @@ const firstSeeds = 4000
 
 var firstCost = [...]cost{
 	calm:    {3255, 488, 6263, 55589, 818826872327},
-	bounded: {7688, 676, 17791, 189220, 3132563652474},
-	beyond:  {2954, 262, 6675, 70723, 1118149459767},
+	bounded: {7687, 662, 17766, 187881, 3177331718139},
+	beyond:  {2958, 260, 6678, 70235, 1128375836724},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.
