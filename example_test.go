@@ -26,6 +26,19 @@ func ExampleDo() {
 	// error: <nil>
 }
 
+func ExampleLeaseOf() {
+	client, nodes := connect()
+	defer nodes.Close()
+
+	ctx := context.Background()
+	exitOn(quorumlock.Do(ctx, client.Mutex("myapp:lock:invoice:1042"), func(ctx context.Context) error {
+		lease, _ := quorumlock.LeaseOf(ctx)
+		fmt.Println(lease.Name(), "has a fencing token:", lease.Token() > 0)
+		return nil
+	}))
+	// Output: myapp:lock:invoice:1042 has a fencing token: true
+}
+
 // A Shutdown waits for the function to return, so an endless function must watch Stopping.
 func ExampleStopping() {
 	client, nodes := connect()

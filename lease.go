@@ -51,7 +51,8 @@ type Locker interface {
 // *[LostError], if the lease was lost before fn returned. Do does not return the *[QuorumError] of
 // a release: the keys end with their TTL. If fn was not called, Do returns the error of l.Lock. Do
 // releases the lock even if fn panics. If ctx, l or fn is nil, Do returns an error that matches
-// [ErrMisuse], and takes no lock.
+// [ErrMisuse], and takes no lock. [LeaseOf] returns the lease to fn, for example for its fencing
+// token.
 //
 // If fn runs until its ctx is done, fn should also end at a Shutdown of the client: see [Stopping].
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
@@ -109,16 +110,49 @@ type lease struct {
 	cancel context.CancelCauseFunc
 	left   atomic.Bool
 	first  Lease // the argument of Hold.EndLease, for every copy
+	within within
+}
+
+// within is the parent of a lease's context, with the lease as a value. It is part of the lease, so
+// it costs no allocation.
+type within struct {
+	context.Context
+	lease *Lease
+}
+
+// leaseKey is the key of the lease in its context.
+type leaseKey struct{}
+
+func (w *within) Value(key any) any {
+	if key == (leaseKey{}) {
+		return w.lease
+	}
+	return w.Context.Value(key)
+}
+
+// LeaseOf returns the lease that ctx descends from, as in a function of [Do] or [Once]. Of several
+// leases, it returns the innermost. For the lease of an outer lock, call LeaseOf before the inner
+// Lock. ok is false if ctx descends from no lease.
+//
+// The lease stays in ctx after its end: then [Lease.Context] is done, Extend and Unlock return an
+// error, and [Lease.Token] is the token that it had. Do and Once unlock the lease themselves.
+func LeaseOf(ctx context.Context) (l *Lease, ok bool) {
+	if ctx == nil {
+		return nil, false
+	}
+	l, ok = ctx.Value(leaseKey{}).(*Lease)
+	return l, ok
 }
 
 // NewLease returns a lease of h with a context that descends from parent. The function that it
-// returns cancels that context with a cause, [ErrLost], when h is lost. NewLease is for packages
-// that implement [Locker].
+// returns cancels that context with a cause, [ErrLost], when h is lost. [LeaseOf] finds the lease in
+// the context. NewLease is for packages that implement [Locker].
 func NewLease(parent context.Context, h Hold) (*Lease, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(parent)
-	l := &lease{hold: h, ctx: ctx, cancel: cancel}
+	l := &lease{hold: h}
 	l.first.lease = l
-	return &l.first, cancel
+	l.within = within{parent, &l.first}
+	l.ctx, l.cancel = context.WithCancelCause(&l.within)
+	return &l.first, l.cancel
 }
 
 // none reports whether l was never granted.

@@ -101,6 +101,41 @@ func TestLeaseReportsItsHold(t *testing.T) {
 	}
 }
 
+// The context of a lease has the lease, also after its end. The innermost hides those outside.
+func TestTheContextHasItsInnermostLease(t *testing.T) {
+	of := func(ctx context.Context, want *quorumlock.Lease) {
+		t.Helper()
+		got, ok := quorumlock.LeaseOf(ctx)
+		if got != want || ok != (want != nil) {
+			t.Errorf("LeaseOf: %v, %v, want %v", got, ok, want)
+		}
+	}
+	var none context.Context
+	of(none, nil)
+	of(t.Context(), nil)
+	outer := (&fakeLock{}).mustLock(t)
+	inner, _ := quorumlock.NewLease(outer.Context(), &fakeLock{})
+	of(outer.Context(), outer)
+	of(inner.Context(), inner)
+	locktest.OK(t, inner.Unlock(t.Context()), "Unlock")
+	of(context.WithoutCancel(inner.Context()), inner)
+	of(outer.Context(), outer)
+	locktest.Must(t, quorumlock.Do(t.Context(), &fakeLock{}, func(ctx context.Context) error {
+		lease, _ := quorumlock.LeaseOf(ctx)
+		locktest.Equal(t, lease.Token(), 7, "the token")
+		return nil
+	}), "Do")
+}
+
+// A context between a lease and its parent must not hide the parent's end.
+func TestALeaseEndsWithItsParent(t *testing.T) {
+	parent, cancel := context.WithCancelCause(t.Context())
+	lease, _ := quorumlock.NewLease(parent, &fakeLock{})
+	cancel(io.EOF)
+	locktest.Is(t, lease.Context().Err(), context.Canceled, "Err")
+	locktest.Is(t, context.Cause(lease.Context()), io.EOF, "the cause")
+}
+
 func TestUnlockCancelsTheContextBeforeTheHoldIsLeft(t *testing.T) {
 	f := &fakeLock{}
 	lease := f.mustLock(t)
