@@ -39,8 +39,9 @@ type work struct {
 }
 
 func (w *work) lead(ctx context.Context) error {
-	if _, ok := election.TermOf(ctx); !ok {
-		return errors.New("there is no term in the context")
+	term, ok := election.TermOf(ctx)
+	if lease, leased := quorumlock.LeaseOf(ctx); !ok || !leased || lease.Token() != term.Token() {
+		return errors.New("there is no term, or not its lease, in the context")
 	}
 	w.count(1, 1)
 	<-ctx.Done()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
@@ -18,22 +19,38 @@ const (
 
 type contextKey struct{}
 
-// NewContext returns a context with a fencing token, for [Transport] in a client. Its parent is
-// usually the context of the lease, so that the request ends with the lease.
-//
-//	ctx := fence.NewContext(lease.Context(), lease.Token())
+// inContext is the value of contextKey: a token, and the lease that its context descends from.
+type inContext struct {
+	token uint64
+	lease *quorumlock.Lease
+}
+
+// NewContext returns a context with a fencing token that comes without a lease, such as that of a
+// request from another process. The context of a lease needs none: see [FromContext].
 func NewContext(parent context.Context, token uint64) context.Context {
-	return context.WithValue(parent, contextKey{}, token)
+	lease, _ := quorumlock.LeaseOf(parent)
+	return context.WithValue(parent, contextKey{}, inContext{token, lease})
 }
 
-// FromContext returns the token of ctx, if it has one. [Middleware] puts the token of a request
-// into the request's context.
+// FromContext returns the fencing token of ctx: that of the lease that ctx descends from, as in a
+// function of [quorumlock.Do], or that of [NewContext]. [Middleware] puts the token of a request
+// into the request's context. Of several, the innermost counts. So call FromContext before you
+// acquire a second lock for another resource. A nil ctx has no token.
 func FromContext(ctx context.Context) (token uint64, ok bool) {
-	token, ok = ctx.Value(contextKey{}).(uint64)
-	return token, ok
+	if ctx == nil {
+		return 0, false
+	}
+	lease, leased := quorumlock.LeaseOf(ctx)
+	if in, ok := ctx.Value(contextKey{}).(inContext); ok && in.lease == lease {
+		return in.token, true // inside of the lease
+	}
+	if !leased {
+		return 0, false
+	}
+	return lease.Token(), true
 }
 
-// Transport returns a RoundTripper that sends the token of a request's context, see [NewContext],
+// Transport returns a RoundTripper that sends the token of a request's context, see [FromContext],
 // as [HeaderToken]. It sends a request without a token unchanged: the service refuses it if a token
 // is needed. base sends the requests; nil means [http.DefaultTransport]. A Transport is safe for
 // concurrent use if base is.

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	public "github.com/quorumlock/quorumlock/locktest"
 )
 
 func path(r *http.Request) string { return r.URL.Path }
@@ -65,6 +67,28 @@ func TestMiddlewareRefusesStaleTokens(t *testing.T) {
 			}
 			locktest.Equal(t, fmt.Sprint(seen), "[5 5 7 1 8]", "the handler was given the tokens")
 		})
+	}
+}
+
+func TestTheInnermostTokenOfAContextCounts(t *testing.T) {
+	lease, err := public.New("outer").Lock(t.Context())
+	locktest.Must(t, err, "Lock")
+	request := fence.NewContext(lease.Context(), 7)
+	other := public.New("inner")
+	locktest.Must(t, quorumlock.Do(t.Context(), other, func(context.Context) error { return nil }), "Do, so that the tokens differ")
+	inner, err := other.Lock(request)
+	locktest.Must(t, err, "Lock")
+	var none context.Context
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		want uint64
+	}{
+		"the inner lease": {inner.Context(), 2}, "nil": {none, 0}, "none": {t.Context(), 0}, "lease": {lease.Context(), 1},
+		"NewContext inside of a lease": {request, 7}, "NewContext alone": {fence.NewContext(t.Context(), 8), 8},
+	} {
+		if token, ok := fence.FromContext(tt.ctx); token != tt.want || ok != (tt.want != 0) {
+			t.Errorf("%s: %d, %v, want %d", name, token, ok, tt.want)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/fence"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
@@ -27,10 +26,10 @@ import (
 // A request does not wait for its lock. If TryLock fails, refuse answers instead of the handler. A
 // nil refuse means [Refuse].
 //
-// The request of the handler has the lease's context, which is cancelled when the lock is lost. The
-// context carries the fencing token, see [fence.FromContext]. The lock is released when the handler
-// returns or panics. A handler that runs until its context is done should also return at a Shutdown
-// of the client: see [quorumlock.Stopping].
+// The request of the handler has the lease's context, which is cancelled when the lock is lost. So
+// [quorumlock.LeaseOf] finds the lease, and package fence its token. The lock is released when the
+// handler returns or panics. A handler that runs until its context is done should also return at a
+// Shutdown of the client: see [quorumlock.Stopping].
 //
 // A middleware with a timeout, such as [http.TimeoutHandler], must be outside of this wrapper:
 //
@@ -79,7 +78,7 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 					quorumlock.ErrDeadlock, lease.Name()))
 				return
 			}
-			next.ServeHTTP(w, r.WithContext(fence.NewContext(lease.Context(), lease.Token())))
+			next.ServeHTTP(w, r.WithContext(lease.Context()))
 		})
 	}
 }
