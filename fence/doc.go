@@ -10,22 +10,31 @@
 //   - [Redis] in a key beside the data, with [Guard] for a Lua script of your own;
 //   - [Middleware] in front of an HTTP service, and [Transport] in its clients.
 //
-// # Mark first, then check each write
+// # One call
 //
-// A holder calls Mark at the start of its term, and begins to work when Mark has returned nil. From
-// then on every earlier holder is refused, even before the new one writes: the data that it reads
-// can no longer change under it.
+// In SQL, RunInTx does all in the right order. It takes the token from the context of the lease:
 //
-//	lease, err := lock.Lock(ctx)
-//	...
-//	err = table.Mark(lease.Context(), db, "invoice:1042", lease.Token())
+//	err := quorumlock.Do(ctx, lock, func(ctx context.Context) error {
+//		return table.RunInTx(ctx, db, "invoice:1042", func(tx *sql.Tx) error {
+//			... // reads and writes with tx
+//		}) // errors.Is(err, fence.ErrStale): a later holder has the lock
+//	})
+//
+// # By hand: mark first, then check each write
+//
+// A holder that reads outside of its transactions, or writes elsewhere, calls Mark at the start of
+// its term, and begins to work when Mark has returned nil. From then on every earlier holder is
+// refused, even before the new one writes: the data that it reads can no longer change under it.
+//
+//	token, _ := fence.FromContext(ctx) // ctx is the context of the lease
+//	err := table.Mark(ctx, db, "invoice:1042", token)
 //
 // Each write then checks its token in the step that writes. In SQL that is your transaction:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
-//	if err := table.Check(ctx, tx, "invoice:1042", lease.Token()); err != nil {
-//		return err // errors.Is(err, fence.ErrStale): somebody else has the lock
+//	if err := table.Check(ctx, tx, "invoice:1042", token); err != nil {
+//		return err
 //	}
 //	... // the writes
 //	return tx.Commit()

@@ -30,6 +30,7 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 		return err
 	}
 	db, tx := new(sql.DB), new(sql.Tx) // nothing reaches them
+	held, work := fence.NewContext(ctx, 1), func(*sql.Tx) error { return nil }
 	long := strings.Repeat("x", 256)
 	for name, tt := range map[string]struct {
 		err  error
@@ -49,6 +50,12 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 		"SQL.Check, conn":         {table.Check(ctx, new(sql.Conn), "x", 1), "a *sql.Conn, which is no transaction"},
 		"SQL.Check, disguise":     {table.Check(ctx, pool{db}, "x", 1), "use the *sql.Tx"},
 		"SQL.Check, pointer":      {table.Check(ctx, &pool{db}, "x", 1), "use the *sql.Tx"},
+		"SQL.RunInTx, ctx":        {table.RunInTx(none, db, "x", work), "context is nil"},
+		"SQL.RunInTx, db":         {table.RunInTx(held, nil, "x", work), "the database is nil"},
+		"SQL.RunInTx, function":   {table.RunInTx(held, db, "x", nil), "the function is nil"},
+		"SQL.RunInTx, token":      {table.RunInTx(ctx, db, "x", work), "the context has no fencing token"},
+		"SQL.RunInTx, resource":   {table.RunInTx(held, db, "", work), "the resource is empty"},
+		"Rows.RunInTx, token":     {rows.RunInTx(ctx, db, 1, work), "the context has no fencing token"},
 		"Rows.Check, disguise":    {rows.Check(ctx, pool{db}, 1, 1), "use the *sql.Tx"},
 		"Rows.Check, nil tx":      {rows.Check(ctx, (*pool)(nil), 1, 1), "the database is nil"},
 		"Rows.Mark, db":           {rows.Mark(ctx, nil, 1, 1), "the database is nil"},

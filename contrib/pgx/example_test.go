@@ -1,6 +1,7 @@
 package pgxfence_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -19,6 +20,27 @@ func ExampleSQL_Migration() {
 }
 
 // It needs a database, so it is only compiled here; the tests of this package run the same calls.
+func ExampleSQL_RunInTx() {
+	table, err := pgxfence.NewSQL("")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = func(ctx context.Context, lock quorumlock.Locker, pool *pgxpool.Pool) error {
+		err := quorumlock.Do(ctx, lock, func(ctx context.Context) error {
+			return table.RunInTx(ctx, pool, "invoice:1042", func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "UPDATE invoices SET paid = true WHERE id = 1042")
+				return err
+			})
+		})
+		if errors.Is(err, fence.ErrStale) {
+			return fmt.Errorf("somebody else works on this invoice by now: %w", err)
+		}
+		return err
+	}
+}
+
+// By hand: Mark at the start of the term, and Check first in each transaction.
 func ExampleSQL_Check() {
 	table, err := pgxfence.NewSQL("")
 	if err != nil {
@@ -30,17 +52,13 @@ func ExampleSQL_Check() {
 		if err := table.Mark(ctx, pool, "invoice:1042", lease.Token()); err != nil {
 			return err
 		}
-		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if err := table.Check(ctx, tx, "invoice:1042", lease.Token()); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, "UPDATE invoices SET paid = true WHERE id = 1042")
 			return err
 		})
-		if errors.Is(err, fence.ErrStale) {
-			return fmt.Errorf("somebody else works on this invoice by now: %w", err)
-		}
-		return err
 	}
 }
 

@@ -4,15 +4,10 @@
 //
 //	table, err := pgxfence.NewSQL("") // table.Migration() is one of your migrations
 //	...
-//	lease, err := lock.Lock(ctx)
-//	...
-//	err = table.Mark(lease.Context(), pool, "invoice:1042", lease.Token())
-//	...
-//	err = pgx.BeginFunc(lease.Context(), pool, func(tx pgx.Tx) error {
-//		if err := table.Check(lease.Context(), tx, "invoice:1042", lease.Token()); err != nil {
-//			return err // errors.Is(err, fence.ErrStale): a later holder has the lock
-//		}
-//		return queries.WithTx(tx).PayInvoice(lease.Context(), 1042) // or your own statement
+//	err = quorumlock.Do(ctx, lock, func(ctx context.Context) error {
+//		return table.RunInTx(ctx, pool, "invoice:1042", func(tx pgx.Tx) error {
+//			return queries.WithTx(tx).PayInvoice(ctx, 1042) // or your own statement
+//		}) // errors.Is(err, fence.ErrStale): a later holder has the lock
 //	})
 //
 // The errors, the promise and the isolation levels are those of package fence. At REPEATABLE READ
@@ -38,6 +33,11 @@ import (
 // such as the DBTX of sqlc.
 type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Beginner begins a transaction. It is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // SQL is [fence.SQL] with pgx. It is safe for concurrent use; its zero value is not usable.
@@ -68,6 +68,13 @@ func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) er
 func (s *SQL) Check(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {
 	st, err := s.fence.CheckStatement(resource, token)
 	return run(ctx, tx, st, err)
+}
+
+// RunInTx runs fn in a transaction of the holder of a lock, and commits it; ctx has the token: see
+// [fence.SQL.RunInTx]. db is a *pgxpool.Pool or a *pgx.Conn. With a pgx.Tx, fn runs in a savepoint,
+// and the row stays locked until the end of that transaction.
+func (s *SQL) RunInTx(ctx context.Context, db Beginner, resource string, fn func(tx pgx.Tx) error) error {
+	return runInTx(ctx, db, fn, func(token uint64) (fence.Statement, error) { return s.fence.MarkStatement(resource, token) })
 }
 
 // Rows is [fence.Rows] with pgx. It is safe for concurrent use; its zero value is not usable.
@@ -102,6 +109,35 @@ func (r *Rows) Check(ctx context.Context, tx pgx.Tx, key any, token uint64) erro
 func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
 	st, err := r.fence.SetStatement(key, token, columns)
 	return run(ctx, db, st, err)
+}
+
+// RunInTx is [SQL.RunInTx] for the row with a key: see [fence.Rows.RunInTx].
+func (r *Rows) RunInTx(ctx context.Context, db Beginner, key any, fn func(tx pgx.Tx) error) error {
+	return runInTx(ctx, db, fn, func(token uint64) (fence.Statement, error) { return r.fence.MarkStatement(key, token) })
+}
+
+func runInTx(ctx context.Context, db Beginner, fn func(tx pgx.Tx) error, marked func(token uint64) (fence.Statement, error)) error {
+	token, ok := fence.FromContext(ctx)
+	switch {
+	case ctx == nil:
+		return fmt.Errorf("quorumlock: pgxfence: RunInTx: %w", quorumlock.ErrNilContext)
+	case isNil(db):
+		return misuse("quorumlock: pgxfence: RunInTx: the database is nil: use a *pgxpool.Pool or a *pgx.Conn")
+	case fn == nil:
+		return misuse("quorumlock: pgxfence: RunInTx: the function is nil: use the work of the transaction")
+	case !ok:
+		return misuse("quorumlock: pgxfence: RunInTx: the context has no fencing token: use the context of a lease, as in a function of quorumlock.Do, or fence.NewContext")
+	}
+	mark, err := marked(token)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if err := run(ctx, tx, mark, nil); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
 }
 
 // run runs a statement, or returns err if it is not nil.

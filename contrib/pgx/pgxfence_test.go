@@ -139,6 +139,40 @@ func TestAStaleHolderIsRefused(t *testing.T) {
 	}
 }
 
+// RunInTx commits the work of a holder, and rolls that of a stale or failed one back.
+func TestRunInTxCommitsAllOrNothing(t *testing.T) {
+	pool, table, rows := connect(t, pgx.QueryExecModeCacheStatement)
+	broken, total := errors.New("broken"), int64(0)
+	for name, runInTx := range map[string]func(ctx context.Context, fn func(tx pgx.Tx) error) error{
+		"SQL":  func(ctx context.Context, fn func(tx pgx.Tx) error) error { return table.RunInTx(ctx, pool, "x", fn) },
+		"Rows": func(ctx context.Context, fn func(tx pgx.Tx) error) error { return rows.RunInTx(ctx, pool, 1, fn) },
+	} {
+		for _, step := range []struct {
+			token       uint64
+			fails, want error
+		}{{9, broken, broken}, {8, nil, nil}, {7, nil, fence.ErrStale}, {8, nil, nil}} {
+			err := runInTx(fence.NewContext(t.Context(), step.token), func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), "UPDATE accounts SET balance = balance + 1 WHERE id = 1")
+				return errors.Join(err, step.fails)
+			})
+			if !errors.Is(err, step.want) {
+				t.Errorf("%s with token %d: %v, want %v", name, step.token, err, step.want)
+			}
+			if step.want == nil {
+				total++
+			}
+			var balance int64
+			must(t, pool.QueryRow(t.Context(), "SELECT balance FROM accounts WHERE id = 1").Scan(&balance))
+			if balance != total {
+				t.Errorf("%s with token %d: the balance is %d, want %d", name, step.token, balance, total)
+			}
+		}
+	}
+	if err := rows.RunInTx(fence.NewContext(t.Context(), 1), pool, 9, func(pgx.Tx) error { return nil }); !errors.Is(err, fence.ErrMissing) {
+		t.Errorf("of a row that does not exist: %v, want ErrMissing", err)
+	}
+}
+
 // A holder is paused after its Check: the next one's Mark waits for its transaction, and the first
 // is refused from then on.
 func TestAMarkWaitsForTheTransactionUnderWay(t *testing.T) {
@@ -255,6 +289,7 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 	_, badTable := pgxfence.NewSQL("a b")
 	_, badColumns := pgxfence.NewRows(fence.Columns{Table: "accounts"})
 	ctx, db := t.Context(), new(pgxpool.Pool) // nothing reaches it
+	held, work := fence.NewContext(ctx, 1), func(pgx.Tx) error { return nil }
 	var none context.Context
 	for name, tt := range map[string]struct {
 		err  error
@@ -266,6 +301,11 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 		"nil db":      {table.Mark(ctx, nil, "x", 1), "the database is nil"},
 		"typed nil":   {table.Mark(ctx, (*pgxpool.Pool)(nil), "x", 1), "the database is nil"},
 		"nil tx":      {table.Check(ctx, nil, "x", 1), "the database is nil"},
+		"tx, ctx":     {table.RunInTx(none, db, "x", work), "context is nil"},
+		"tx, nil db":  {table.RunInTx(held, (*pgxpool.Pool)(nil), "x", work), "the database is nil"},
+		"tx, nothing": {table.RunInTx(held, db, "x", nil), "the function is nil"},
+		"tx, token":   {rows.RunInTx(ctx, db, 1, work), "the context has no fencing token"},
+		"tx, name":    {table.RunInTx(held, db, "", work), "the resource is empty"},
 		"resource":    {table.Mark(ctx, db, "", 1), "the resource is empty"},
 		"token":       {rows.Mark(ctx, db, 1, 0), "the fencing token is 0"},
 		"no columns":  {rows.Set(ctx, db, 1, 1, nil), "no columns"},

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -20,17 +21,12 @@ func main() {
 	check(err)
 	table, err := fence.NewSQL(fence.Postgres, "") // table.Migration() is one of your migrations
 	check(err)
-	lease, err := client.Mutex("example:invoice:1042").Lock(context.Background())
-	check(err)
-	ctx, token := lease.Context(), lease.Token()
-	check(table.Mark(ctx, db, "invoice:1042", token)) // from here on, earlier holders are refused
-	tx, err := db.BeginTx(ctx, nil)
-	check(err)
-	check(table.Check(ctx, tx, "invoice:1042", token)) // fence.ErrStale: a later holder is at work
-	_, err = tx.ExecContext(ctx, "UPDATE invoices SET paid = true WHERE id = 1042")
-	check(err)
-	check(tx.Commit())
-	check(lease.Unlock(context.Background()))
+	check(quorumlock.Do(context.Background(), client.Mutex("example:invoice:1042"), func(ctx context.Context) error {
+		return table.RunInTx(ctx, db, "invoice:1042", func(tx *sql.Tx) error { // fence.ErrStale: a later holder is at work
+			_, err := tx.ExecContext(ctx, "UPDATE invoices SET paid = true WHERE id = 1042")
+			return err
+		})
+	}))
 }
 
 func check(err error) {

@@ -23,7 +23,10 @@ func TestWritersAtTheSameTimeAreKeptInOrder(t *testing.T) {
 	each(t, func(t *testing.T, d *database) {
 		f := d.migrate(t)
 		for _, level := range d.levels {
-			for name, with := range map[string]int{"by table": byTable, "by row": byRow} {
+			for name, with := range map[string]int{"by table": byTable, "by row": byRow, "table.RunInTx": inTableTx, "rows.RunInTx": inRowTx} {
+				if with >= inTableTx && level != d.levels[0] {
+					continue // they have the level of the database
+				}
 				t.Run(fmt.Sprintf("%v, %s", level, name), func(t *testing.T) {
 					w := &writers{t: t, d: d, fence: f, level: level, with: with, account: fmt.Sprintf("%v %s", level, name)}
 					w.run()
@@ -103,6 +106,12 @@ func (w *writers) run() {
 // earlier writes.
 func (w *writers) write(token uint64) error {
 	ctx := w.t.Context()
+	switch in := fence.NewContext(ctx, token); w.with {
+	case inTableTx:
+		return w.fence.table.RunInTx(in, w.d.db, w.account, func(tx *sql.Tx) error { return w.add(ctx, tx, token) })
+	case inRowTx:
+		return w.fence.rows.RunInTx(in, w.d.db, w.account, func(tx *sql.Tx) error { return w.add(ctx, tx, token) })
+	}
 	tx, err := w.d.db.BeginTx(ctx, &sql.TxOptions{Isolation: w.level})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@
 package fencing
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"strings"
@@ -76,6 +77,45 @@ func TestMarkOfATransactionEndsWithIt(t *testing.T) {
 		must(t, f.table.Mark(ctx, tx, "rolled back", 9))
 		must(t, tx.Rollback())
 		must(t, f.table.Mark(ctx, d.db, "rolled back", 8))
+	})
+}
+
+// RunInTx commits the work of a holder, and rolls that of a stale or failed one back.
+func TestRunInTxCommitsAllOrNothing(t *testing.T) {
+	each(t, func(t *testing.T, d *database) {
+		f, id := d.migrate(t), "in a transaction"
+		d.open(t, id)
+		for name, runInTx := range map[string]func(ctx context.Context, fn func(tx *sql.Tx) error) error{
+			"SQL":  func(ctx context.Context, fn func(tx *sql.Tx) error) error { return f.table.RunInTx(ctx, d.db, id, fn) },
+			"Rows": func(ctx context.Context, fn func(tx *sql.Tx) error) error { return f.rows.RunInTx(ctx, d.db, id, fn) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				broken, before := errors.New("broken"), d.balance(t, id)
+				write := func(token uint64, end func() error) error {
+					return runInTx(fence.NewContext(t.Context(), token), func(tx *sql.Tx) error {
+						_, err := tx.ExecContext(t.Context(), d.bind("UPDATE accounts SET balance = balance + 1 WHERE id = ?"), id)
+						must(t, err)
+						return end()
+					})
+				}
+				ok := func() error { return nil }
+				locktest.Is(t, write(9, func() error { return broken }), broken, "RunInTx")
+				func() {
+					defer func() { locktest.Equal(t, recover(), any("broken"), "recovered") }()
+					_ = write(9, func() error { panic("broken") })
+				}()
+				locktest.Equal(t, d.balance(t, id), before, "the balance after a failure and a panic")
+				must(t, write(8, ok)) // the mark of 9 was rolled back, too
+				must(t, write(8, ok))
+				locktest.Is(t, write(7, func() error { t.Error("a stale holder has written"); return nil }), fence.ErrStale, "RunInTx with token 7 after 8")
+				cancelled, cancel := context.WithCancel(fence.NewContext(t.Context(), 8))
+				err := runInTx(cancelled, func(*sql.Tx) error { cancel(); return nil })
+				locktest.Is(t, err, context.Canceled, "RunInTx, whose lease is lost")
+				locktest.Equal(t, d.balance(t, id), before+2, "the balance")
+			})
+		}
+		err := f.rows.RunInTx(fence.NewContext(t.Context(), 1), d.db, "nobody", func(*sql.Tx) error { return nil })
+		locktest.Is(t, err, fence.ErrMissing, "RunInTx of a row that does not exist")
 	})
 }
 

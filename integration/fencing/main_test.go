@@ -213,6 +213,8 @@ const (
 	byTable
 	byRow
 	bySet
+	inTableTx // RunInTx marks and checks
+	inRowTx
 )
 
 func (f fences) mark(ctx context.Context, db fence.DB, with int, id string, token uint64) error {
