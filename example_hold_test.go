@@ -29,7 +29,7 @@ func (g *grant) Owner() quorumlock.Owner                                        
 func (g *grant) Token() uint64                                                    { return g.token }
 func (g *grant) ValidUntil() time.Time                                            { return time.Now().Add(time.Hour) }
 func (g *grant) HoldCount() int                                                   { return 1 }
-func (g *grant) Extend(context.Context) error                                     { return nil }
+func (g *grant) Extend(context.Context, time.Duration) error                      { return nil }
 func (g *grant) EndLease(context.Context, *quorumlock.Lease, time.Duration) error { return nil }
 
 func ExampleHold() {

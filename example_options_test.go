@@ -167,3 +167,16 @@ func ExampleObserver() {
 	// refused invoice:1042 since it is held
 	// lost invoice:1042 because its keys are gone: true
 }
+
+// A job that must not be renewed, such as one that is paused with its process, extends its lease.
+func ExampleLease_ExtendTo() {
+	client, nodes := connect()
+	defer nodes.Close()
+	ctx := context.Background()
+	lease, err := client.Mutex("backup", quorumlock.WithoutRenewal()).Lock(ctx)
+	exitOn(err)
+	exitOn(lease.ExtendTo(ctx, time.Hour))
+	fmt.Println(time.Until(lease.ValidUntil()).Round(time.Minute)) // the TTL without the drift
+	exitOn(lease.Unlock(ctx))
+	// Output: 59m0s
+}

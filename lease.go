@@ -87,8 +87,8 @@ type Hold interface {
 	ValidUntil() time.Time
 	HoldCount() int
 
-	// Extend implements Lease.Extend.
-	Extend(ctx context.Context) error
+	// Extend implements Lease.Extend, with a ttl of 0, and Lease.ExtendTo.
+	Extend(ctx context.Context, ttl time.Duration) error
 
 	// EndLease removes l, a lease from NewLease, from the hold, and ends a hold without leases. It
 	// is called once for each lease, for any of its copies. If keep is positive, the nodes keep the
@@ -189,7 +189,7 @@ func (noHold) Owner() Owner                                          { return ""
 func (noHold) Token() uint64                                         { return 0 }
 func (noHold) ValidUntil() time.Time                                 { return time.Time{} }
 func (noHold) HoldCount() int                                        { return 0 }
-func (noHold) Extend(context.Context) error                          { return ErrNotHeld }
+func (noHold) Extend(context.Context, time.Duration) error           { return ErrNotHeld }
 func (noHold) EndLease(context.Context, *Lease, time.Duration) error { return ErrNotHeld }
 
 // notHeld is the context of a lease that was never granted.
@@ -248,14 +248,37 @@ func (l *Lease) Context() context.Context {
 // then the lease lasts until its old deadline. If ctx is done first, Extend returns ctx's error,
 // and the TTL may or may not be extended. With the lease's own context, that is so after a loss,
 // too. With a nil ctx it returns [ErrNilContext], and extends nothing.
-func (l *Lease) Extend(ctx context.Context) error {
+func (l *Lease) Extend(ctx context.Context) error { return l.extend(ctx, 0) }
+
+// ExtendTo is [Lease.Extend] to a TTL of the caller's choice, from now on, as for [WithTTL]. It is
+// for a lease without renewal, or for one that must outlast a pause of its process. ExtendTo never
+// shortens a lease: not that of an earlier ExtendTo, and not the TTL of the lock. Nor does the
+// renewal, if it is on. The lease counts for all leases of the hold. If the process dies, the lock
+// stays taken for the rest of ttl.
+//
+// The ttl is at least [MinTTL] and at most a year; with [WithRestartGuard] it is at most the guard's
+// maxTTL. Otherwise ExtendTo returns an error that matches [ErrMisuse]. A node that left an earlier
+// call of the hold unanswered does not count for a ttl above the lock's: that call may still run,
+// and set the expiry of its own. If too few others remain, ExtendTo returns a *[QuorumError], and
+// the lease has its old deadline or one of the lock's TTL.
+func (l *Lease) ExtendTo(ctx context.Context, ttl time.Duration) error {
+	if ctx != nil && (ttl < MinTTL || ttl > maxExtend) {
+		return errs.Misusef("quorumlock: ExtendTo(%v): use a TTL of %v to %v", ttl, MinTTL, maxExtend)
+	}
+	return l.extend(ctx, ttl)
+}
+
+// maxExtend is the longest TTL of ExtendTo.
+const maxExtend = 365 * 24 * time.Hour
+
+func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
 	if l.none() || l.left.Load() {
 		return l.named(ErrNotHeld)
 	}
-	return l.named(l.hold.Extend(ctx))
+	return l.named(l.hold.Extend(ctx, ttl))
 }
 
 // Unlock leaves the lock; the last lease of a hold to leave releases it. Unlock cancels the lease's

@@ -40,7 +40,7 @@ func (f *fakeLock) Token() uint64           { return 7 }
 func (f *fakeLock) ValidUntil() time.Time   { return validUntil }
 func (f *fakeLock) HoldCount() int          { return 3 }
 
-func (f *fakeLock) Extend(context.Context) error { f.extends++; return f.extendErr }
+func (f *fakeLock) Extend(context.Context, time.Duration) error { f.extends++; return f.extendErr }
 
 func (f *fakeLock) EndLease(ctx context.Context, l *quorumlock.Lease, _ time.Duration) error {
 	f.leaves++

@@ -411,6 +411,15 @@ func extendKeeps(c *conformance) {
 	if after := lease.ValidUntil(); !after.After(before) {
 		c.Errorf("valid until %v after Extend, and until %v before", after, before)
 	}
+	ttl := 3 * time.Until(lease.ValidUntil())
+	for _, to := range []time.Duration{ttl, quorumlock.MinTTL} {
+		if err := lease.ExtendTo(c.Context(), to); err != nil {
+			c.Fatalf("ExtendTo(%v): %v", to, err)
+		}
+		if left := time.Until(lease.ValidUntil()); left < ttl/2 {
+			c.Errorf("ExtendTo(%v) of a lease with a TTL of %v leaves a validity of %v", to, ttl, left)
+		}
+	}
 	c.refused(c.b)
 	c.unlock(lease)
 }

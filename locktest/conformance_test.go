@@ -74,6 +74,8 @@ type worn struct {
 	*quorumlock.Lease
 	token func(uint64) uint64
 	leave func(*quorumlock.Lease, context.Context, time.Duration) error
+
+	forgets bool // the TTL of ExtendTo
 }
 
 func (w *worn) Token() uint64 {
@@ -81,6 +83,13 @@ func (w *worn) Token() uint64 {
 		return w.token(w.Lease.Token())
 	}
 	return w.Lease.Token()
+}
+
+func (w *worn) Extend(ctx context.Context, ttl time.Duration) error {
+	if ttl == 0 || w.forgets {
+		return w.Lease.Extend(ctx)
+	}
+	return w.Lease.ExtendTo(ctx, ttl)
 }
 
 func (w *worn) EndLease(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
@@ -122,6 +131,7 @@ var brokenLockers = map[string]struct {
 			return l.UnlockAfter(ctx, keep)
 		}
 	}), "Unlock releases though"},
+	"ExtendTo is Extend": {wear(func(w *worn) { w.forgets = true }), "Extend keeps"},
 	"UnlockAfter keeps nothing": {wear(func(w *worn) {
 		w.leave = func(l *quorumlock.Lease, ctx context.Context, _ time.Duration) error { return l.Unlock(ctx) }
 	}), "UnlockAfter keeps"},

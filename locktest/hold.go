@@ -18,6 +18,7 @@ type hold struct {
 	token    uint64
 	granted  time.Time
 	extended time.Time // the last grant or Extend
+	promised time.Time // by ExtendTo: the validity does not end earlier
 	leases   map[*quorumlock.Lease]context.CancelCauseFunc
 	lost     *quorumlock.LostError // not nil after a loss
 	ended    time.Time             // the time of the loss, or of the last Unlock; zero before
@@ -55,7 +56,14 @@ func (h *hold) deadline() time.Time {
 	case len(h.leases) == 0 && !h.keep.IsZero():
 		return h.keep
 	}
-	return end
+	return later(end, h.promised)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // schedule sets the timer of a hold that is not renewed forever. The Locker's mutex is held.
@@ -70,7 +78,7 @@ func (h *hold) schedule() {
 		if h.extended.After(end) {
 			end = h.extended
 		}
-		h.timer = time.AfterFunc(time.Until(end.Add(set.Drift.Validity(set.TTL, 0))), h.expire)
+		h.timer = time.AfterFunc(time.Until(later(end.Add(set.Drift.Validity(set.TTL, 0)), h.promised)), h.expire)
 	}
 }
 
@@ -116,7 +124,7 @@ func (h *hold) HoldCount() int {
 	return len(h.leases)
 }
 
-func (h *hold) Extend(ctx context.Context) error {
+func (h *hold) Extend(ctx context.Context, ttl time.Duration) error {
 	h.locker.mu.Lock()
 	defer h.locker.mu.Unlock()
 	switch {
@@ -128,6 +136,7 @@ func (h *hold) Extend(ctx context.Context) error {
 		return h.locker.fail
 	}
 	h.extended = time.Now()
+	h.promised = later(h.promised, h.extended.Add(h.locker.set.Drift.Validity(ttl, 0)))
 	h.schedule()
 	return nil
 }

@@ -137,6 +137,11 @@ func TestExtendAndWait(t *testing.T) {
 			internaltest.Must(t, lease.Extend(t.Context()), "Extend")
 		}
 		internaltest.MustUnlock(t, lease)
+		lease = internaltest.MustLock(t, l)
+		internaltest.Must(t, lease.ExtendTo(t.Context(), time.Minute), "ExtendTo")
+		time.Sleep(50 * time.Second)
+		internaltest.Must(t, lease.Context().Err(), "the context of a lease that was extended to a minute")
+		internaltest.Lost(t, lease, 10*time.Second)
 	}, quorumlock.WithoutRenewal())
 	bubble(t, "a waiter that leaves as its turn comes leaves the lock free, whichever it notices", func(t *testing.T, l *locktest.Locker) {
 		refused := 0

@@ -29,7 +29,7 @@ const (
 	Release                       // releases the owner's hold
 	ReleaseAndLeave               // releases the owner's hold, and leaves the queue
 	Leave                         // leaves the queue
-	Renew                         // renews the owner's hold for the whole TTL, as shared if Shared
+	Renew                         // renews the owner's hold for the TTL, as shared if Shared
 	Restore                       // grants the hold again, with its token, where the node lost it
 	Keep                          // lets the owner's hold expire after For
 	Park                          // passes the hold to the parked owner; it expires after For
@@ -68,7 +68,7 @@ type Call struct {
 	Other int32
 	From  uint64        // of a Raise
 	Token uint64        // of a Raise or Restore; of an Attach: the most the cell may have counted
-	For   time.Duration // of a Keep or a Park
+	For   time.Duration // of a Keep or a Park; of a Renew: the TTL, if longer than the lock's
 }
 
 // Reply is the outcome of a Call.
@@ -115,12 +115,14 @@ func (r *Reply) holder() quorumlock.Owner {
 type Event struct {
 	Kind    EventKind
 	Cell    int32
-	Attempt int32         // of a Handoff
-	Token   uint64        // of a Handoff
-	Slot    int32         // of a Handoff of a semaphore, and of a TurnForSlot
-	Keep    time.Duration // of an Unlock or a Detach: how long the nodes keep the lock
-	Call    Call          // of a Replied
-	Reply   Reply
+	Attempt int32  // of a Handoff
+	Token   uint64 // of a Handoff
+	Slot    int32  // of a Handoff of a semaphore, and of a TurnForSlot
+	// of an Unlock or a Detach: how long the nodes keep the lock; of an Extend: the TTL, if longer
+	// than the lock's
+	Keep  time.Duration
+	Call  Call // of a Replied
+	Reply Reply
 }
 
 // cell returns the cell of the event, -1 if it has none.

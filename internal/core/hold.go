@@ -15,7 +15,8 @@ const minRetry = 2 * time.Millisecond
 // round is one renewal at all cells. An Extend may begin one while another is under way.
 type round struct {
 	id         int32
-	start      Time  // before it was sent: the new validity counts from here
+	start      Time // before it was sent: the new validity counts from here
+	ttl        time.Duration
 	tally      tally // the votes, and the cells without the key
 	decided    bool
 	unanswered int
@@ -173,11 +174,15 @@ func (m *Machine) endRound(r *round) {
 // LastRound returns the number of the last renewal.
 func (m *Machine) LastRound() int32 { return m.last }
 
-// renewAll begins a renewal at all cells.
-func (m *Machine) renewAll(now Time) {
+// renewAll begins a renewal at all cells. The hold then has a validity of ttl.
+func (m *Machine) renewAll(now Time, ttl time.Duration) {
 	m.renew = 0
 	m.last++
-	r := &round{id: m.last, start: now}
+	r := &round{id: m.last, start: now, ttl: ttl}
+	keep := m.promised - now.Mono
+	if keep <= m.cfg.TTL {
+		keep = 0
+	}
 	r.tally.init(m.cfg.Tree)
 	m.rounds = append(m.rounds, r)
 	for i := range m.Cells {
@@ -186,8 +191,16 @@ func (m *Machine) renewAll(now Time) {
 		}
 		r.tally.set(i, Unanswered.facts())
 		r.unanswered++
-		m.call(Call{Do: Renew, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Round: r.id})
+		m.call(Call{Do: Renew, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Round: r.id, For: keep})
 	}
+}
+
+// mayShorten reports whether an older call may still run at the cell after the round. It would set
+// the expiry that it had asked for. So the cell has no vote on a TTL that is longer than the lock's.
+func (m *Machine) mayShorten(i int32, r *round) bool {
+	c := &m.Cells[i]
+	return c.unsure || c.lostRenewal || c.restored || c.unanswered > 0 ||
+		slices.ContainsFunc(m.rounds, func(o *round) bool { return o.id < r.id && o.tally.cells[i] == Unanswered.facts() })
 }
 
 // renewed handles a cell's answer to a renewal. A confirmation counts even if the answer to the
@@ -220,6 +233,9 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 			// Leftovers of an earlier attempt may be there, too.
 			c.leftover = c.leftover || c.State != Granted && c.State != Queued
 			vote, c.State = Yes, Granted
+			if r.ttl > m.cfg.TTL && m.mayShorten(call.Cell, r) {
+				vote = No
+			}
 		case c.State == Granted: // a replica without the grant may queue the waiter
 			c.leftover = true
 		// The cell did not hand over, and a holder must not stay queued.
@@ -247,11 +263,13 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	r.decided = true
 	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, int(t.root[saidYes]), max(now.Mono-m.renewalDue, 0)})
 	if result == VoteWon {
-		m.extend(r)
+		m.extend(now, r)
 	} else {
-		m.fx.Late, m.fx.Won = !m.late, int(t.root[saidYes])
-		m.late = true
-		m.schedule(now, now.Mono+max(m.ttl/50, minRetry))
+		if r.ttl <= m.cfg.TTL { // otherwise the hold may be renewed all the same
+			m.fx.Late, m.fx.Won = !m.late, int(t.root[saidYes])
+			m.late = true
+		}
+		m.schedule(now, now.Mono+max(min(m.ttl, m.cfg.TTL)/50, minRetry))
 	}
 	// A cell that grants again votes from the next renewal on: before this grant, another owner may
 	// have had the lock there.
@@ -266,10 +284,12 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 }
 
 // extend moves the deadline. It is called only while the hold is valid: a lost hold stays lost.
-func (m *Machine) extend(r *round) {
-	if r.start.Mono >= m.start.Mono { // equal if the clock is coarse
-		m.start, m.ttl, m.late = r.start, m.cfg.TTL, false
-		m.renewalDue = r.start.Mono + m.renewAfter()
+// The end of a longer TTL stays where it is, since no later renewal shortens the expiry.
+func (m *Machine) extend(now Time, r *round) {
+	m.late = false
+	m.renewalDue = max(m.renewalDue, r.start.Mono+m.renewAfter())
+	if m.cfg.Drift.Validity(r.ttl, now.Since(r.start)) >= m.Remaining(now) {
+		m.start, m.ttl = r.start, r.ttl
 	}
 }
 

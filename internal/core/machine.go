@@ -89,6 +89,7 @@ type Cell struct {
 	awaited          bool  // the release waits for the answer to the attempt: see awaits
 	reached          bool  // an attempt has run there, or may have; never reset
 	unsure           bool  // a lost call may still run, from an old connection; never reset
+	lostRenewal      bool  // the same of a Renew
 	failed           bool  // a call failed; reset by an answer to the attempt or its raise
 
 	slot       int32 // of a semaphore: the granted slot; valid if Won
@@ -153,7 +154,8 @@ type Machine struct {
 	since      Time          // when the hold began
 	start      Time          // before the attempt or renewal that the validity counts from
 	suspended  time.Duration // the lead of Boot over Mono since start: see noteSuspension
-	ttl        time.Duration // counts from start; at most cfg.TTL before the first renewal, then cfg.TTL
+	ttl        time.Duration // counts from start; at most cfg.TTL before the first renewal, then at least
+	promised   time.Duration // by Mono; no renewal lets the key expire earlier: see Extend
 	renew      time.Duration // when the next renewal is due; 0: none
 	renewalDue time.Duration // when the first renewal since the last won one was due
 	late       bool          // the last decided renewal found no quorum
@@ -253,7 +255,8 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 	case Extend, Downgrade:
 		if m.phase == Holding {
 			m.shared = m.shared || e.Kind == Downgrade
-			m.renewAll(now)
+			m.promised = max(m.promised, now.Mono+e.Keep)
+			m.renewAll(now, max(e.Keep, m.cfg.TTL))
 		}
 	case Unlock:
 		m.unlock(now, e.Keep)
@@ -328,7 +331,7 @@ func (m *Machine) tick(now Time) {
 		if m.renew != 0 && now.Mono >= m.renew {
 			m.renew = 0
 			if !m.isOverMaxHold(now) {
-				m.renewAll(now)
+				m.renewAll(now, m.cfg.TTL)
 			}
 		}
 	}
@@ -375,8 +378,12 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 // track notes whether the cell has a key or an entry of the waiter's, or may still get one. A call
 // that finds a foreign hold adds none.
 func (c *Cell) track(do Do, r Reply) {
-	if do == Park {
-		c.unsure = c.unsure || r.Err != nil && !r.Unsent
+	lost := r.Err != nil && !r.Unsent
+	switch do {
+	case Park:
+		c.unsure = c.unsure || lost
+	case Renew:
+		c.lostRenewal = c.lostRenewal || lost
 	}
 	if r.Unsent || r.Quarantined || do != Acquire && do != Yield && do != Restore && do != Attach || r.Again && !c.restored {
 		return

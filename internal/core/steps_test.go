@@ -152,6 +152,78 @@ func TestLastAnswerThatEndsTheHoldEndsItsRound(t *testing.T) {
 	}
 }
 
+// inRound is the answer to a renewal of a round.
+func inRound(id, cell int32, r Reply) Event {
+	e := renewal(cell, r)
+	e.Call.Round = id
+	return e
+}
+
+// A late call sets the expiry that it had asked for. So a TTL that is longer than the lock's counts
+// only where no older call may still run.
+func TestALongerTTLCountsOnlyWhereNoOlderCallMayRun(t *testing.T) {
+	const hour = time.Hour
+	to := Event{Kind: Extend, Keep: hour}
+	for name, tt := range map[string]struct {
+		m      *Machine
+		events []Event
+		won    bool
+	}{
+		"all answered":               {holding(0, 1, 2), []Event{to, inRound(1, 0, grant), inRound(1, 1, grant)}, true},
+		"a renewal was lost":         {holding(0, 1, 2), []Event{extend, renewal(0, lost), renewal(1, grant), renewal(2, grant), to, inRound(2, 0, grant), inRound(2, 1, grant), inRound(2, 2, Reply{})}, false},
+		"others answer":              {holding(0, 1, 2), []Event{extend, renewal(0, lost), renewal(1, grant), renewal(2, grant), to, inRound(2, 0, grant), inRound(2, 1, grant), inRound(2, 2, grant)}, true},
+		"a renewal was never sent":   {holding(0, 1, 2), []Event{extend, renewal(0, unsent), renewal(1, grant), renewal(2, grant), to, inRound(2, 0, grant), inRound(2, 1, grant)}, true},
+		"a renewal is overtaken":     {holding(0, 1, 2), []Event{extend, to, inRound(2, 0, grant), inRound(2, 1, grant)}, false},
+		"a renewal comes after":      {holding(0, 1, 2), []Event{to, extend, inRound(1, 0, grant), inRound(1, 1, grant)}, true},
+		"an attempt is unanswered":   {holding(0, 1), []Event{to, inRound(1, 0, grant), inRound(1, 2, grant), inRound(1, 1, Reply{})}, false},
+		"an attempt was lost":        {holding(0, 1), []Event{answer(Acquire, 2, lost), to, inRound(1, 2, grant), inRound(1, 0, grant), inRound(1, 1, Reply{})}, false},
+		"a cell was restored":        {holding(0, 1, 2), []Event{extend, renewal(0, Reply{}), renewal(1, grant), renewal(2, grant), answer(Restore, 0, grant), to, inRound(2, 0, grant), inRound(2, 1, grant), inRound(2, 2, Reply{})}, false},
+		"the TTL of the lock counts": {holding(0, 1), []Event{extend, renewal(0, lost), renewal(1, grant), renewal(2, grant), extend, inRound(2, 0, grant), inRound(2, 1, grant)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := tt.m.Until()
+			rounds := plays(tt.m, tt.events...).Rounds
+			if len(rounds) != 1 || rounds[0].Won != tt.won {
+				t.Fatalf("rounds: %+v, want one that is won: %v", rounds, tt.won)
+			}
+			want := before
+			if tt.won && slices.Contains(tt.events, to) {
+				want = at(0).Mono + tt.m.cfg.Drift.Validity(hour, 0)
+			}
+			if got := tt.m.Until(); got != want {
+				t.Errorf("valid until %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// After an Extend to an hour, no renewal lets the key or the validity end earlier.
+func TestNoRenewalShortensALongerTTL(t *testing.T) {
+	m := holding(0, 1, 2)
+	plays(m, Event{Kind: Extend, Keep: time.Hour}, renewal(0, grant), renewal(1, grant), renewal(2, grant))
+	end, round := m.Until(), int32(1)
+	renew := func(when, keep time.Duration) {
+		t.Helper()
+		round++
+		for _, c := range sends(m, at(when), extend) {
+			if c.For != keep {
+				t.Errorf("at %v: renewed for %v, want %v", when, c.For, keep)
+			}
+			m.Step(at(when), inRound(round, c.Cell, grant))
+		}
+	}
+	renew(30*time.Minute, 30*time.Minute)
+	if m.Until() != end {
+		t.Errorf("a renewal moved the end by %v", m.Until()-end)
+	}
+	renew(59*time.Minute+20*time.Second, 40*time.Second)
+	last := 59*time.Minute + 23*time.Second
+	renew(last, 37*time.Second)
+	if want := at(last).Mono + m.cfg.Drift.Validity(m.cfg.TTL, 0); m.Until() != want {
+		t.Errorf("at the end of the hour valid until %v, want %v", m.Until(), want)
+	}
+}
+
 // A handoff that comes too late does not stop the waiter from asking again.
 func TestWaiterGoesOnAfterALateHandoff(t *testing.T) {
 	m := start(2, 2)

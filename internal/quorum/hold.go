@@ -46,6 +46,7 @@ func (h *hold) find(l *quorumlock.Lease) int {
 // extension is a call of Extend or Downgrade that waits for a round.
 type extension struct {
 	round int32 // nextRound: it has not begun
+	ttl   time.Duration
 	done  chan core.Round
 	ctx   context.Context // of the caller
 }
@@ -86,8 +87,13 @@ func (c *call) extendRest(now core.Time) {
 	if !slices.ContainsFunc(c.hold.waiting, func(w extension) bool { return w.round == nextRound }) {
 		return
 	}
-	before := c.machine.LastRound()
-	c.applyAt(now, core.Event{Kind: core.Extend})
+	before, ttl := c.machine.LastRound(), time.Duration(0)
+	for _, w := range c.hold.waiting {
+		if w.round == nextRound {
+			ttl = max(ttl, w.ttl)
+		}
+	}
+	c.applyAt(now, core.Event{Kind: core.Extend, Keep: ttl})
 	id := c.machine.LastRound()
 	if id == before { // the hold has ended
 		c.hold.renewed(core.Round{ID: nextRound})
@@ -389,21 +395,24 @@ func (c *call) confirmed() error {
 }
 
 // Extend implements [quorumlock.Hold].
-func (c *call) Extend(ctx context.Context) error {
+func (c *call) Extend(ctx context.Context, ttl time.Duration) error {
+	if set := &c.lock.set; set.MaxTTL > 0 && ttl > set.MaxTTL {
+		return errs.Misusef("quorumlock: ExtendTo: %v is longer than WithRestartGuard(%v) expects of any client: use a shorter time, or a longer guard at all clients", ttl, set.MaxTTL)
+	}
 	if c.lock.client.Begin() != nil {
 		return quorumlock.ErrLost // Close has cancelled the lease's context
 	}
 	defer c.lock.client.End()
-	return c.extend(ctx)
+	return c.extend(ctx, ttl)
 }
 
 // extend renews at once, independently of the watchdog.
-func (c *call) extend(ctx context.Context) error {
+func (c *call) extend(ctx context.Context, ttl time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	return c.renewNow(ctx, core.Extend)
+	return c.renewNow(ctx, core.Event{Kind: core.Extend, Keep: ttl})
 }
 
 // Downgrade lets other owners share the hold of a lease of l.
@@ -451,22 +460,22 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	}
 	c.downgraded.Store(true)
 	c.lock.client.share(c)
-	return c.renewNow(ctx, core.Downgrade)
+	return c.renewNow(ctx, core.Event{Kind: core.Downgrade})
 }
 
 // renewNow makes the machine renew, and waits for the outcome or the end of ctx. The caller holds
 // mu; renewNow releases it.
-func (c *call) renewNow(ctx context.Context, kind core.EventKind) error {
+func (c *call) renewNow(ctx context.Context, e core.Event) error {
 	done := make(chan core.Round, 1)
 	before, id := c.machine.LastRound(), int32(nextRound)
-	if kind == core.Downgrade || c.hold.extends < maxExtends {
-		c.apply(core.Event{Kind: kind})
+	if e.Kind == core.Downgrade || c.hold.extends < maxExtends {
+		c.apply(e)
 		if id = c.machine.LastRound(); id != before {
 			c.hold.extends++
 		}
 	}
 	if id != before {
-		c.hold.waiting = append(c.hold.waiting, extension{id, done, ctx})
+		c.hold.waiting = append(c.hold.waiting, extension{id, e.Keep, done, ctx})
 	}
 	c.flush()
 	var r core.Round

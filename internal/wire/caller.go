@@ -121,10 +121,11 @@ func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Ow
 	case core.Keep:
 		return Renew(name, owner, k.For).At(cell)
 	}
+	ttl := max(t.TTL, k.For)
 	if k.Shared {
-		return Downgrade(name, owner, t.TTL).At(cell)
+		return Downgrade(name, owner, ttl).At(cell)
 	}
-	return Renew(name, owner, t.TTL).At(cell)
+	return Renew(name, owner, ttl).At(cell)
 }
 
 // Owner is the owner of an attempt, or its successor.

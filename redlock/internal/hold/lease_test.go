@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,69 @@ func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 		for _, s := range servers {
 			locktest.Equal(t, s.Ran("renew"), 5, "renewals ran at %s", s.Name)
 		}
+	})
+}
+
+// ExtendTo gives each kind of lock a TTL of the caller's choice. Neither a shorter one nor the
+// renewal shortens it, and the nodes keep the lock as long, though the process dies.
+func TestExtendToLastsAtLeastThatLong(t *testing.T) {
+	type client = redlock.Client
+	for name, lock := range map[string]func(c *client, opts ...quorumlock.Option) quorumlock.Locker{
+		"Mutex":     func(c *client, o ...quorumlock.Option) quorumlock.Locker { return c.Mutex("x", o...) },
+		"reader":    func(c *client, o ...quorumlock.Option) quorumlock.Locker { return c.RWMutex("x", o...).RLocker() },
+		"Semaphore": func(c *client, o ...quorumlock.Option) quorumlock.Locker { return c.Semaphore("x", 1, o...) },
+		"MultiLock": func(c *client, o ...quorumlock.Option) quorumlock.Locker {
+			m, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")}, o...)
+			locktest.Must(t, err, "multilock.New")
+			return m
+		},
+	} {
+		for _, opts := range [][]quorumlock.Option{{quorumlock.WithoutRenewal()}, {}} {
+			locktest.Run(t, fmt.Sprint(name, len(opts)), func(t *testing.T) {
+				c, servers := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, servers)
+				lease := locktest.Lock(t, lock(c, opts...))
+				synctest.Wait() // for the node beyond the quorum
+				began := time.Now()
+				for _, ttl := range []time.Duration{time.Hour, time.Minute} {
+					locktest.Must(t, lease.ExtendTo(t.Context(), ttl), "ExtendTo")
+				}
+				locktest.Must(t, lease.Extend(t.Context()), "Extend")
+				valid := time.Hour - time.Hour/100 - 2*time.Millisecond
+				locktest.Took(t, began, 0, 0, "the extensions")
+				locktest.Equal(t, time.Until(lease.ValidUntil()), valid, "the validity")
+				time.Sleep(30 * time.Minute)
+				locktest.Must(t, lease.Context().Err(), "the context")
+				if len(opts) == 0 {
+					locktest.Must(t, c.Close(), "Close") // as if the process had died
+				}
+				time.Sleep(time.Until(began.Add(time.Hour - time.Millisecond)))
+				locktest.Equal(t, lease.Context().Err() != nil, true, "the context is done")
+				if name == "Semaphore" {
+					locktest.Refused(t, other.Semaphore("x", 1))
+				} else {
+					locktest.Refused(t, other.RWMutex("x"))
+				}
+				time.Sleep(50 * time.Millisecond) // the embedded nodes' clock is as coarse
+				locktest.Unlock(t, locktest.TryLock(t, lock(other)))
+			})
+		}
+	}
+}
+
+func TestExtendToRefusesBadTTLs(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, _ := locktest.Client(t, 3, quorumlock.WithRestartGuard(time.Minute))
+		time.Sleep(2 * time.Minute)
+		lease := locktest.Lock(t, c.Mutex("x"))
+		for ttl, want := range map[time.Duration]string{0: "use a TTL of", -time.Second: "use a TTL of", 400 * 24 * time.Hour: "use a TTL of", time.Hour: "WithRestartGuard(1m0s)"} {
+			err := lease.ExtendTo(t.Context(), ttl)
+			locktest.Is(t, err, quorumlock.ErrMisuse, "ExtendTo")
+			if !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("ExtendTo(%v): %v, want %q", ttl, err, want)
+			}
+		}
+		locktest.Unlock(t, lease)
 	})
 }
 
