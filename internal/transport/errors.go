@@ -38,7 +38,8 @@ func (e notSent) Unwrap() error { return e.error }
 // NotSent marks the error for package wire.
 func (notSent) NotSent() {}
 
-// cutOff is the error of calls under way on a connection that has ended, though not for silence.
+// cutOff is the error of calls that may have run in part: they were under way on a connection that
+// has ended, though not for silence, or their slot moves.
 type cutOff struct{ error }
 
 // Unwrap returns the reason.

@@ -55,7 +55,8 @@ func (s *single) do(ctx context.Context, l line, deadline time.Time, calls []wir
 			}
 		}
 		if deadline.After(time.Now()) {
-			answer(s.node.sendAlone(ctx, calls))
+			// A batch of renewals or releases does not wait for one of them. They have tries of their own.
+			answer(s.node.sendAlone(ctx, calls, l.lane == quorum.Foreground || len(calls) == 1))
 		} else {
 			answer(unanswered(calls, s.node.unsent))
 		}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/quorumlock/internal/errs/refusal"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -19,10 +21,10 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// sendAlone runs scripts in one round trip. It returns at ctx's deadline.
-func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
+// sendAlone runs scripts in one round trip. It returns at ctx's deadline. For patient, see roundTrip.
+func (n *Node) sendAlone(ctx context.Context, calls []wire.Call, patient bool) []wire.Reply {
 	if n.prompt {
-		replies := n.roundTrip(ctx, calls)
+		replies := n.roundTrip(ctx, calls, patient)
 		// The connection has the same deadline as ctx, and may reach it first.
 		if deadline, ok := ctx.Deadline(); len(calls) > 0 && (ctx.Err() != nil || ok && !time.Now().Before(deadline)) {
 			n.connect(string(calls[0].AppendKey(nil, 0)))
@@ -30,7 +32,7 @@ func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
 		return replies
 	}
 	answered := make(chan []wire.Reply, 1)
-	err := n.locks.Go(func() { answered <- n.roundTrip(ctx, calls) })
+	err := n.locks.Go(func() { answered <- n.roundTrip(ctx, calls, patient) })
 	if err == nil {
 		select {
 		case replies := <-answered:
@@ -67,40 +69,52 @@ func (n *Node) connect(key string) {
 	}
 }
 
-// roundTrip calls the scripts by their SHAs. Scripts that the node does not know have not run: it
-// sends their sources.
-func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
+// roundTrip calls the scripts by their SHAs. It sends a call again only if the call has not run: with
+// the source of a script that the node does not know, and after a pause while the slot of its keys
+// moves. Without patience, a call whose slot moves fails.
+func (n *Node) roundTrip(ctx context.Context, calls []wire.Call, patient bool) []wire.Reply {
 	if n.cluster {
 		n.askForShards(ctx)
 	}
-	cmds := make([]once, len(calls))
+	cmds, todo := make([]once, len(calls)), make([]int, len(calls))
 	for i, c := range calls {
-		cmds[i] = alone(ctx, "evalsha", n.scriptFor(c.Script).SHA(), c)
+		cmds[i], todo[i] = alone(ctx, "evalsha", n.scriptFor(c.Script).SHA(), c), i
 	}
-	n.process(ctx, cmds)
-
-	var unknown []once
-	var at []int
-	for i, cmd := range cmds {
-		if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-			unknown, at = append(unknown, alone(ctx, "eval", n.scriptFor(calls[i].Script).Source, calls[i])), append(at, i)
+	last := make(map[[2]string]int) // by waiter and lock, the last call that is over
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		n.process(ctx, cmds, todo)
+		sent, moves := todo, false
+		todo = nil
+		for _, i := range slices.Backward(sent) {
+			err, whose := cmds[i].Err(), [2]string{calls[i].Waiter(), calls[i].Lock()}
+			isUnknown := err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") && cmds[i].Name() == "evalsha"
+			isMoving := err != nil && patient && n.cluster && isMoving(err)
+			isOvertaken := calls[i].Begins() && last[whose] > i // its waiter may have left since
+			if !isUnknown && !isMoving || isOvertaken {
+				last[whose] = max(last[whose], i)
+				continue
+			}
+			if todo, moves = append(todo, i), moves || isMoving; isUnknown {
+				cmds[i] = alone(ctx, "eval", n.scriptFor(calls[i].Script).Source, calls[i])
+			}
 		}
-	}
-	if len(unknown) > 0 {
-		n.process(ctx, unknown)
-		for i, cmd := range unknown {
-			cmds[at[i]] = cmd
+		if len(todo) == 0 || moves && !n.sleep(ctx, pause) {
+			break
 		}
+		slices.Reverse(todo)
 	}
 
 	replies := make([]wire.Reply, len(calls))
 	for i, cmd := range cmds {
 		if err := cmd.Err(); err != nil {
 			said := newServerError(err.Error())
+			why, _ := refusal.Of(said)
 			switch {
 			case !answered(err):
 				reload(n.client)
 				err = n.usedUp(err)
+			case n.cluster && why.Kind == refusal.Stopped: // it has deleted a key, which another server may make now
+				err = cutOff{said}
 			case string(said) != err.Error():
 				err = said
 				if says(said, "READONLY") {
@@ -115,6 +129,35 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 	return replies
 }
 
+// The pauses between two tries of a call whose slot moves.
+const (
+	firstPause = 4 * time.Millisecond
+	lastPause  = 128 * time.Millisecond
+)
+
+// isMoving reports whether a server of a cluster has not run a call because its slot moves, or has
+// moved. go-redis follows MOVED and ASK at once, but gives up after some of them. It does not repeat
+// a call after TRYAGAIN: some keys of the call are at one server, or will be, and some at another
+// (redis.io, "Redis cluster specification").
+func isMoving(err error) bool {
+	return slices.ContainsFunc([]string{"MOVED ", "ASK ", "TRYAGAIN "}, func(code string) bool { return redis.HasErrorPrefix(err, code) })
+}
+
+// sleep waits for a pause, and reports whether to go on. It returns false at once if ctx would end
+// before.
+func (n *Node) sleep(ctx context.Context, pause time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+		return false
+	}
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+	case <-n.open.Done():
+	}
+	return false
+}
+
 // leaveReplica makes the client leave a server that has become a replica. go-redis leaves after a
 // READONLY error, but before Redis 7 does not recognize that error from a script. So leaveReplica
 // sends a write outside a script. On a master the write changes nothing, because no lock has that
@@ -125,7 +168,7 @@ func (n *Node) leaveReplica(ctx context.Context, key string) {
 		reload(n.client)
 		return
 	}
-	n.process(ctx, []once{{redis.NewCmd(ctx, "hdel", key, "")}})
+	_ = n.client.Process(ctx, once{redis.NewCmd(ctx, "hdel", key, "")})
 }
 
 // usedUp adds an exhausted pool of the client as the reason to the error of an unanswered call.
@@ -164,14 +207,15 @@ func alone(ctx context.Context, verb, script string, c wire.Call) once {
 	return once{cmd}
 }
 
-func (n *Node) process(ctx context.Context, cmds []once) {
-	if len(cmds) == 1 {
-		_ = n.client.Process(ctx, cmds[0]) // the command keeps its error
+// process sends the commands at these indices.
+func (n *Node) process(ctx context.Context, cmds []once, at []int) {
+	if len(at) == 1 {
+		_ = n.client.Process(ctx, cmds[at[0]]) // the command keeps its error
 		return
 	}
 	pipe := n.client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd)
+	for _, i := range at {
+		_ = pipe.Process(ctx, cmds[i])
 	}
 	_, _ = pipe.Exec(ctx)
 }

@@ -15,7 +15,8 @@ const (
 	Permission       // the user may not use a command, key, channel or database
 	Command          // the server has no such command, or has renamed it
 	Passing          // the server does not serve now, but may serve later
-	Misplaced        // another server has the key
+	Misplaced        // another server has the keys, or some of them
+	Stopped          // the script ended midway, since the slot of its keys moves
 )
 
 // Refusal is the meaning of a server's error and its remedy.
@@ -31,6 +32,7 @@ const (
 )
 
 const (
+	moves   = "wait until the cluster has moved the slot"
 	user    = "give the node the right user and password, in its URL, in node.WithCredentials or in the options of its client"
 	permit  = "allow the user the commands, keys and channels in docs/security.md"
 	command = "let the server have the command under its own name: look for rename-command in its configuration, or for a proxy"
@@ -43,8 +45,8 @@ var codes = map[string]Refusal{
 	"NOPERM":      {Permission, permit},
 	"MOVED":       {Misplaced, Shard},
 	"ASK":         {Misplaced, Shard},
+	"TRYAGAIN":    {Misplaced, moves},
 	"CROSSSLOT":   {Misplaced, Shard},
-	"TRYAGAIN":    {Passing, "wait until the cluster has moved the slot"},
 	"CLUSTERDOWN": {Passing, "look at the cluster: a part of its slots has no server"},
 	"READONLY":    {Passing, NotMaster},
 	"MASTERDOWN":  {Passing, NotMaster},
@@ -67,7 +69,10 @@ var texts = []struct {
 	{"Unknown Redis command called from", Refusal{Command, command}},
 	{"Unknown command called from", Refusal{Command, command}}, // Valkey
 	{"unknown command", Refusal{Command, command}},
-	{"invalid password", Refusal{Credentials, user}}, // before Redis 6
+	{"Script attempted to access a non local key", Refusal{Stopped, moves}}, // Redis 7.0
+	{"Unable to execute command", Refusal{Stopped, moves}},                  // Redis 8
+	{"Attempted to access a non local key", Refusal{Stopped, moves}},        // Valkey
+	{"invalid password", Refusal{Credentials, user}},                        // before Redis 6
 	{"Client sent AUTH, but no password is set", Refusal{Credentials, user}},
 	{"AUTH <password> called without any password configured", Refusal{Credentials, user}},
 	{"max number of clients", Refusal{Passing, "raise the server's maxclients, or close connections"}},

@@ -86,6 +86,8 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 		c.WriteError(i.refusal)
 	case cmd == "EVAL" || cmd == "EVALSHA" || cmd == "SCRIPT":
 		s.script(c, cmd, args)
+	case cmd == "ASKING": // as a server of a cluster
+		c.WriteOK()
 	case cmd == "INFO":
 		c.WriteBulk(i.text(args))
 	case cmd == "CONFIG" && len(args) == 2 && strings.EqualFold(args[0], "get"):
