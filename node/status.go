@@ -34,6 +34,9 @@ type Status struct {
 
 	Replicas int // connected replicas
 
+	// Slots of a cluster that CLUSTER SETSLOT moves between servers: locks in them wait.
+	MovingSlots int
+
 	MaxMemory int64  // bytes; 0: no limit
 	Eviction  string // maxmemory-policy: which keys are evicted at the limit
 
@@ -47,8 +50,9 @@ type Status struct {
 
 // Status reads the state of the server. It returns when ctx is done, or after the node's timeout,
 // with a *[quorumlock.NodeError] if the server does not answer at all. Of a cluster it asks one
-// server. It needs the permissions for TIME, INFO, CONFIG GET and CLIENT LIST. A refused INFO,
-// CONFIG GET or CLIENT LIST is no error: its fields are missing, and Untold has the refusal.
+// server, and all masters for moving slots. It needs the permissions for TIME, INFO, CONFIG GET,
+// CLIENT LIST and, for a cluster, CLUSTER NODES. A refusal of another command than TIME is no error:
+// its fields are missing, and Untold has the refusal.
 func (n *Node) Status(ctx context.Context) (Status, error) {
 	type answer struct {
 		s   Status
@@ -62,21 +66,26 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, transport.Of(n).Timeout())
 	defer cancel()
-	answered := make(chan answer, 1)
+	ended := make(chan answer, 1)
 	err := transport.Of(n).Locks().Go(func() {
 		var a answer
 		_, single := n.Client().(*redis.Client)
 		if err := transport.Of(n).With(ctx, func(conn redis.Cmdable) { a.s, a.err = status(ctx, conn, single) }); err != nil {
 			a.err = err
 		}
-		answered <- a
+		if moving, err := transport.Of(n).MovingSlots(ctx); answered(err) {
+			a.s.Untold = append(a.s.Untold, err)
+		} else {
+			a.s.MovingSlots = moving
+		}
+		ended <- a
 	})
 	if err != nil {
 		return Status{}, err
 	}
 	a := answer{err: context.DeadlineExceeded}
 	select {
-	case a = <-answered:
+	case a = <-ended:
 	case <-ctx.Done(): // the goroutine ends by the client's own timeouts
 		a.err = ctx.Err()
 	}

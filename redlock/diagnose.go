@@ -24,10 +24,10 @@ import (
 const maxClockOffset = time.Second
 
 // Diagnose reads the status of all nodes, tries a lock on each, and reports these problems:
-// unreachable nodes, refused locks or channels, replicas, shards of a cluster, two addresses of one
-// server, several servers behind one address, eviction of keys, loss of keys at a restart, wrong
-// clocks, loss of locks at a promotion, and clients with another list of nodes, quorum, database or
-// restart guard. It leaves no keys.
+// unreachable nodes, refused locks or channels, replicas, shards of a cluster, moving slots of a
+// cluster, two addresses of one server, several servers behind one address, eviction of keys, loss
+// of keys at a restart, wrong clocks, loss of locks at a promotion, and clients with another list of
+// nodes, quorum, database or restart guard. It leaves no keys.
 //
 // Diagnose waits for each node until ctx is done, for twice the node's timeout at most. If fewer
 // nodes than the quorum answered, it returns a *[quorumlock.QuorumError] along with the report.
@@ -113,6 +113,10 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 	if n.Deaf != nil {
 		add(Refuses, Advice, "refuses the channels of waiters, which hear of no release and look every 600 ms: "+reason(n, n.Deaf),
 			"allow the user +subscribe, +publish and the channels in docs/security.md, which a new user lacks since Redis 7")
+	}
+	if s.MovingSlots > 0 {
+		add(Refuses, Warning, fmt.Sprintf("is a cluster that moves %d of its slots: locks in them are neither granted nor released until the move ends", s.MovingSlots),
+			"wait until the move has ended; redis-cli --cluster fix ends one that was interrupted")
 	}
 	if off := s.ClockOffset.Abs() - s.RoundTrip/2; off > maxClockOffset {
 		which := "ahead of"
