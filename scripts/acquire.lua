@@ -143,6 +143,9 @@ if former then
   redis.call('hdel', KEYS[1], former)
 end
 redis.call('hset', KEYS[1], ARGV[1], hold == 1 and '1' or ARGV[4], 'mode', 'mutex')
-local key, ms = KEYS[1], ARGV[2]
+local key, ms, before = KEYS[1], ARGV[2], again and redis.call('pttl', KEYS[1])
 -- include expire.lua
+if again then
+  -- include earlier.lua
+end
 return again and {2, token} or token

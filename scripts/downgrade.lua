@@ -18,10 +18,13 @@ if shared and tonumber(held[1]) < now then
   return 0
 end
 redis.call('hset', KEYS[1], ARGV[1], string.format('%013.0f', now + ARGV[2]), 'mode', 'shared')
-if not shared or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('pexpire', KEYS[1], ARGV[2])
+local before, key, ms = redis.call('pttl', KEYS[1]), KEYS[4], ARGV[2]
+if not shared or before < tonumber(ms) then
+  redis.call('pexpire', KEYS[1], ms)
 end
-local key, ms = KEYS[4], ARGV[2]
+if not shared then
+  -- include earlier.lua
+end
 -- include outlive.lua
 if not shared then
   admit(nil, now, true, true)

@@ -1,20 +1,13 @@
 -- Releases a lock, or leaves its queue. Not a script of its own: scripts include it after
 -- queue.lua, holds.lua and handoff.lua, with the keys named there.
 -- include successor.lua
+-- include fair.lua
 
 -- removeHold removes an owner's hold or share. It returns whether the lock is free.
 local function removeHold(owner)
   redis.call('hdel', KEYS[1], owner)
   -- Only the mode may be left.
   return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0
-end
-
--- tellFair notifies the next waiters of a fair lock of Redisson's that the lock may be free. Each
--- has a channel of its own. The first may be dead, so the second is notified, too.
-local function tellFair(channel)
-  for _, thread in ipairs(redis.pcall('lrange', 'redisson_lock_queue' .. string.sub(channel, 23), 0, 1)) do
-    redis.pcall('publish', channel .. ':' .. thread, '0')
-  end
 end
 
 -- removeSuccessors releases the holds of a waiter's successors. last ends in the number of the

@@ -36,7 +36,8 @@
 -- secret, which only those who may read the lock's keys can know.
 --
 -- On Redisson's channel of the lock a release publishes a zero, as Redisson does, but with two
--- digits or more: so this library recognizes its own releases. Redisson reads a number.
+-- digits or more: so this library recognizes its own releases. Redisson reads a number. See also
+-- earlier.lua.
 local CLAIM = 1000     -- ms that a called waiter has to come; longer than between refreshes
 -- ms after which a called first waiter that has not come is presumed dead, and others are called
 local OVERDUE = 650

@@ -69,22 +69,9 @@ if there == 0 or there == 2 then -- nobody waits
     freed()
     return left
   elseif fields ~= 16 then -- 16 is FEW in queue.lua
-    -- The key ends with the last share, which may be the one that was released: see looks in
-    -- holds.lua.
-    local time, over = redis.call('time'), false
+    local time = redis.call('time')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    if time[2] % fields < 16 and share + 1 >= now + redis.call('pttl', KEYS[1]) then
-      local all, last = redis.call('hgetall', KEYS[1]), 0
-      for i = 2, #all, 2 do
-        if #all[i] <= 15 and string.find(all[i], '^%d+$') then
-          last = math.max(last, tonumber(all[i]))
-          over = over or tonumber(all[i]) < now
-        end
-      end
-      if not over and last > 0 then
-        redis.call('pexpire', KEYS[1], math.max(last - now, 1))
-      end
-    end
+    -- include ending.lua
     if not over then -- otherwise look drops the shares that are over
       return left
     end
@@ -105,12 +92,13 @@ end
 -- include leaving.lua
 if share then
   -- The key ends with the last share, which may be the one that was released.
-  local fields = redis.call('hlen', KEYS[1])
-  local ended = fields > 1 and share + 1 >= now + redis.call('pttl', KEYS[1])
-  if fields == FEW or ended and looks(fields) then
+  local fields, before = redis.call('hlen', KEYS[1]), redis.call('pttl', KEYS[1])
+  if fields == FEW or fields > 1 and share + 1 >= now + before and looks(fields) then
     local held, shared = look()
     if held and held[1] then
-      redis.call('pexpire', KEYS[1], math.max(expiry(held, shared) - 1, 1))
+      local ms = math.max(expiry(held, shared) - 1, 1)
+      redis.call('pexpire', KEYS[1], ms)
+      -- include earlier.lua
     end
   end
   if redis.call('hlen', KEYS[1]) <= 1 then -- only the mode is left

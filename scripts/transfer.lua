@@ -39,8 +39,9 @@ end
 redis.call('hset', KEYS[1], to, held)
 redis.call('hdel', KEYS[1], from)
 if ARGV[3] == 'park' then
-  redis.call('pexpire', KEYS[1], ARGV[4])
-  local key, ms = KEYS[2], ARGV[4]
+  local before, key, ms = redis.call('pttl', KEYS[1]), KEYS[2], ARGV[4]
+  redis.call('pexpire', KEYS[1], ms)
+  -- include earlier.lua
   -- include outlive.lua
 end
 return {1, last, redis.call('pttl', KEYS[1])}

@@ -430,11 +430,11 @@ func (c Call) Open(window time.Duration, place quorumlock.Owner) Call {
 }
 
 // IsTheirs reports whether a message on the channel of a lock announces a release by one of
-// Redisson's clients. Otherwise one of this library's has released the lock or handed it over, and
-// window is how long the lock is left to Redisson's clients.
+// Redisson's clients. Otherwise one of this library's has released the lock, handed it over or made
+// it end earlier, and window is how long the lock is left to Redisson's clients.
 func IsTheirs(message string) (theirs bool, window time.Duration) {
 	switch {
-	case message == "2":
+	case message == "2", message == "01":
 		return false, 0
 	case len(message) < 2 || strings.Trim(message, "0") != "":
 		return true, 0
@@ -442,8 +442,9 @@ func IsTheirs(message string) (theirs bool, window time.Duration) {
 	return false, time.Duration(max(len(message)-3, 0)) * time.Millisecond
 }
 
-// GivesUp reports whether such a message announces an abandoned attempt: no hold has ended.
-func GivesUp(message string) bool { return message == "00" }
+// GivesUp reports whether such a message announces an abandoned attempt, or an earlier end: no hold
+// has ended.
+func GivesUp(message string) bool { return message == "00" || message == "01" }
 
 // IsRedisson reports whether an owner is not this library's, and so most likely Redisson's.
 func IsRedisson(owner quorumlock.Owner) bool {

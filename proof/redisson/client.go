@@ -3,9 +3,10 @@ package redisson
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -84,9 +85,11 @@ func prefixed(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// entry is a subscription that the threads of a client share. Each message is one permit.
+// entry is a subscription that the threads of a client share. Each message is one permit, or one for
+// each blocked thread.
 type entry struct {
 	waiters int
+	blocked atomic.Int32 // the threads that wait for a permit
 	ready   chan struct{}
 	err     error
 	latch   chan struct{}
@@ -145,13 +148,13 @@ func (e *entry) open(c *Client, channel string) {
 	})
 }
 
-// heard takes a message: 0 lets one thread try, 1 all waiting threads; others are ignored.
+// heard takes a message: 0 lets one thread try, 1 all blocked threads; others are ignored.
 func (e *entry) heard(message string) {
-	var n int
-	if _, err := fmt.Sscanf(message, "%d", &n); err != nil || n != 0 && n != 1 {
+	n, err := strconv.Atoi(message)
+	if err != nil || n != 0 && n != 1 {
 		return
 	}
-	for range 1 + n*16 {
+	for range 1 - n + n*int(e.blocked.Load()) {
 		select {
 		case e.latch <- struct{}{}:
 		default:

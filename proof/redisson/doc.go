@@ -3,7 +3,7 @@
 // fleet.
 //
 // A [Client] is one JVM. Its threads that wait for one lock share a subscription and a semaphore: a
-// message lets one of them try. A [Lock] is the lock as thread 1 uses it.
+// message lets one of them try. A [Lock] is the lock as one thread uses it.
 //
 // The model covers these classes, as of 2026: RedissonLock, RedissonFairLock, RedissonSpinLock,
 // RedissonReadLock, RedissonWriteLock, RedissonFencedLock, RedissonMultiLock and RedissonRedLock.

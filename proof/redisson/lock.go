@@ -31,35 +31,44 @@ var (
 
 func rwChannel(name string) string { return prefixed("redisson_rwlock", name) }
 
-// Lock is an RLock of one of the classes, as thread 1 uses it.
+// Lock is an RLock of one of the classes, as one thread uses it.
 type Lock struct {
 	client *Client
 	kind   *kind
 	name   string
+	thread int // less one
+}
+
+// OnThread returns the lock as another thread uses it. The others are of thread 1.
+func (l Lock) OnThread(n int) *Lock {
+	l.thread = n - 1
+	return &l
 }
 
 // Lock returns an RLock.
-func (c *Client) Lock(name string) *Lock { return &Lock{c, &rLock, name} }
+func (c *Client) Lock(name string) *Lock { return &Lock{client: c, kind: &rLock, name: name} }
 
 // FairLock returns an RFairLock.
-func (c *Client) FairLock(name string) *Lock { return &Lock{c, &fairLock, name} }
+func (c *Client) FairLock(name string) *Lock { return &Lock{client: c, kind: &fairLock, name: name} }
 
 // SpinLock returns an RSpinLock with the default back-off.
-func (c *Client) SpinLock(name string) *Lock { return &Lock{c, &spinLock, name} }
+func (c *Client) SpinLock(name string) *Lock { return &Lock{client: c, kind: &spinLock, name: name} }
 
 // FencedLock returns an RFencedLock.
-func (c *Client) FencedLock(name string) *Lock { return &Lock{c, &fencedLock, name} }
+func (c *Client) FencedLock(name string) *Lock {
+	return &Lock{client: c, kind: &fencedLock, name: name}
+}
 
 // ReadLock returns the read lock of an RReadWriteLock.
-func (c *Client) ReadLock(name string) *Lock { return &Lock{c, &readLock, name} }
+func (c *Client) ReadLock(name string) *Lock { return &Lock{client: c, kind: &readLock, name: name} }
 
 // WriteLock returns the write lock of an RReadWriteLock.
-func (c *Client) WriteLock(name string) *Lock { return &Lock{c, &writeLock, name} }
+func (c *Client) WriteLock(name string) *Lock { return &Lock{client: c, kind: &writeLock, name: name} }
 
 // Owner returns the field of the hash that the thread has.
 func (l *Lock) Owner() quorumlock.Owner { return quorumlock.Owner(l.field()) }
 
-func (l *Lock) threadName() string { return l.client.ID + ":1" }
+func (l *Lock) threadName() string { return fmt.Sprintf("%s:%d", l.client.ID, l.thread+1) }
 
 func (l *Lock) field() string { return l.threadName() + l.kind.field }
 
@@ -173,6 +182,9 @@ func (l *Lock) wait(ctx context.Context, wait, lease time.Duration) (bool, error
 		case late():
 			return false, l.gaveUp(ctx)
 		}
+		if ttl == 0 { // Java asks again at once; here, a request may take no time
+			ttl = 100 * time.Microsecond
+		}
 		var over <-chan time.Time // a key without an expiry has none
 		if wait >= 0 {
 			left := wait - time.Since(began)
@@ -183,13 +195,16 @@ func (l *Lock) wait(ctx context.Context, wait, lease time.Duration) (bool, error
 		} else if ttl >= 0 {
 			over = time.After(ttl)
 		}
+		e.blocked.Add(1)
 		select {
 		case <-e.latch:
 		case <-over:
 		case <-ctx.Done():
+			e.blocked.Add(-1)
 			_ = l.gaveUp(context.WithoutCancel(ctx))
 			return false, ctx.Err()
 		}
+		e.blocked.Add(-1)
 	}
 }
 

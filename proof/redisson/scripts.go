@@ -75,7 +75,7 @@ elseif ARGV[5] == 'once' then
   return 1
 end
 local own = redis.call('zscore', KEYS[3], ARGV[2])
-if own then return own - ARGV[3] - ARGV[4] end
+if own then return math.max(0, redis.call('pttl', KEYS[1])) end
 local last, ttl = redis.call('lindex', KEYS[2], -1), nil
 if last and last ~= ARGV[2] then
   ttl = redis.call('zscore', KEYS[3], last) - ARGV[4]

@@ -90,8 +90,10 @@ func (n *Node) acquire() wire.Reply {
 	}
 	n.lock.hset(owner, count)
 	n.lock.hset("mode", "mutex")
+	before := n.pttl(n.lock)
 	n.expire(n.lock, n.text(2))
 	if again {
+		n.earlier(before, n.number(2))
 		return wire.Integers(2, int64(token))
 	}
 	return wire.Integer(int64(token))

@@ -9,18 +9,56 @@ func (n *Node) renew() wire.Reply {
 	if !ok {
 		return wire.Integer(0)
 	}
-	shared := len(until) > 12
-	if shared {
-		if must(tonumber(until)) < n.clock() {
+	if before := n.pttl(n.lock); len(until) > 12 {
+		share := must(tonumber(until))
+		if share < n.clock() {
 			return wire.Integer(0)
 		}
-		n.lock.hset(owner, shareEnd(n.clock()+n.number(2)))
-	}
-	if !shared || n.pttl(n.lock) < n.whole(2) {
+		ends := n.clock() + n.number(2)
+		n.lock.hset(owner, shareEnd(ends))
+		if before < n.whole(2) {
+			n.pexpire(n.lock, n.whole(2))
+		} else if share > ends {
+			n.ending(share)
+		}
+	} else {
 		n.pexpire(n.lock, n.whole(2))
+		n.earlier(before, n.number(2))
 	}
 	n.keepCounter()
 	return wire.Integer(1)
+}
+
+// earlier is earlier.lua, after the expiry was set.
+func (n *Node) earlier(before int64, ms float64) {
+	if float64(before) <= ms+100 {
+		return
+	}
+	channel := wire.UnlockChannel(n.name)
+	n.publish(channel, "00")
+	n.publish(channel, "01")
+	n.tellFair(channel)
+}
+
+// ending is ending.lua.
+func (n *Node) ending(share float64) (over bool) {
+	now, before := n.clock(), n.pttl(n.lock)
+	if !n.looks(len(n.lock.fields)) || share+1 < now+float64(before) {
+		return false
+	}
+	last := 0.0
+	for _, f := range n.lock.hgetall() {
+		if ends, ok := digits(f.Value); ok {
+			last = max(last, ends)
+			over = over || ends < now
+		}
+	}
+	if last > 0 {
+		ms := max(last-now, 1)
+		n.pexpire(n.lock, int64(ms))
+		n.earlier(before, ms)
+	}
+	return over
 }
 
 // transfer is transfer.lua.
@@ -63,7 +101,9 @@ func (n *Node) transfer() wire.Reply {
 	n.lock.hset(to, held)
 	n.lock.hdel(from)
 	if n.text(3) == "park" {
+		before := n.pttl(n.lock)
 		n.pexpire(n.lock, n.whole(4))
+		n.earlier(before, n.number(4))
 		if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(4)+86400000 {
 			n.pexpire(n.token, integer(whole(n.number(4)+93600000)))
 		}

@@ -242,7 +242,7 @@ func (n *Node) open(c *wire.Call) {
 // openCounter looks up the keys of a script that knows the token alone.
 func (n *Node) openCounter() {
 	at := n.placesOf(n.name)
-	n.lock, n.token = n.fresh(at.lock), n.fresh(at.token)
+	n.lock, n.token, n.fair = n.fresh(at.lock), n.fresh(at.token), n.fresh(at.fair)
 }
 
 func (n *Node) placesOf(lock string) *places {

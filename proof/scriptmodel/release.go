@@ -56,30 +56,19 @@ func (n *Node) release() wire.Reply {
 			n.publish(channel, "00")
 			return wire.Integer(int64(left))
 		case fields != few:
-			over := false
-			if n.looks(fields) && share+1 >= now+float64(n.pttl(n.lock)) {
-				last := 0.0
-				for _, f := range n.lock.hgetall() {
-					if ends, ok := digits(f.Value); ok {
-						last = max(last, ends)
-						over = over || ends < now
-					}
-				}
-				if !over && last > 0 {
-					n.pexpire(n.lock, max(int64(last-now), 1))
-				}
-			}
-			if !over {
+			if !n.ending(share) {
 				return wire.Integer(int64(left))
 			}
 		}
 	}
 	if share >= 0 {
-		fields := len(n.lock.fields)
-		ended := fields > 1 && share+1 >= now+float64(n.pttl(n.lock))
+		fields, before := len(n.lock.fields), n.pttl(n.lock)
+		ended := fields > 1 && share+1 >= now+float64(before)
 		if fields == few || ended && n.looks(fields) {
 			if held, err := n.tryLook(); err == "" && len(held) > 0 {
-				n.pexpire(n.lock, max(n.expiry(held, true)-1, 1))
+				ms := max(n.expiry(held, true)-1, 1)
+				n.pexpire(n.lock, ms)
+				n.earlier(before, float64(ms))
 			}
 		}
 		if len(n.lock.fields) <= 1 {

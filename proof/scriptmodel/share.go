@@ -171,8 +171,12 @@ func (n *Node) downgrade() wire.Reply {
 	}
 	n.lock.hset(owner, shareEnd(now+n.number(2)))
 	n.lock.hset("mode", "shared")
-	if !shared || n.pttl(n.lock) < n.whole(2) {
+	before := n.pttl(n.lock)
+	if !shared || before < n.whole(2) {
 		n.pexpire(n.lock, n.whole(2))
+	}
+	if !shared {
+		n.earlier(before, n.number(2))
 	}
 	n.keepCounter()
 	if !shared {
