@@ -70,8 +70,9 @@
 //     to 30 seconds in all.
 //  10. Of contenders that call TryLock for a free lock at the same time, one acquires it.
 //  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option.
-//     While both wait, each side gets at least about a third of the grants, but less of a lock that
-//     needs each of several nodes or members. See docs/redisson.md.
+//     While both wait, each side gets at least about a third of the grants of an RLock, but less of
+//     Redisson's fair and spin locks, and of a lock that needs each of several nodes or members. See
+//     docs/redisson.md.
 //  12. Overload costs time, never goodput. A client sends only as many attempts as its nodes answer
 //     promptly, in the order of the calls. The other calls wait in the process, and fail only by
 //     their own deadlines. Two seconds after a stall ends, the grants per second are back at their
