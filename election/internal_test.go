@@ -54,6 +54,8 @@ func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
 // heldBy is the hold of a lease.
 type heldBy struct{ *quorumlock.Lease }
 
+func (h heldBy) Extend(ctx context.Context, _ time.Duration) error { return h.Lease.Extend(ctx) }
+
 func (h heldBy) EndLease(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
 	return h.UnlockAfter(ctx, keep)
 }
