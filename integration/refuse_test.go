@@ -13,7 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // ways are those in which a server that is up and answers refuses to serve.
@@ -195,4 +197,44 @@ func TestLoadingNodeIsToldAndServesAfterwards(t *testing.T) {
 	lease, err := m.Lock(t.Context())
 	must(t, err)
 	must(t, lease.Unlock(t.Context()))
+}
+
+// Each version has words of its own for a command that a user may not use, or that it does not
+// have, and more of them within scripts.
+func TestRefusedCommandsAreToldWithTheirFix(t *testing.T) {
+	needUsers(t)
+	// fixed checks that a report of the server, as the only node, has that fix for a refusal.
+	fixed := func(t *testing.T, s *server, fix string) {
+		t.Helper()
+		c := dialURLs(t, []string{s.url()}, unhurried)
+		r, _ := c.Diagnose(t.Context())
+		for _, f := range r.Findings {
+			if f.Kind == redlock.Refuses && strings.Contains(f.Fix, fix) {
+				return
+			}
+		}
+		t.Errorf("want the fix %s:\n%v", fix, r)
+	}
+	s := start(t, &redis.Options{}, nil)
+	for _, command := range []string{"evalsha", "exists", "hset", "pexpire", "time", "zadd"} {
+		t.Run(command+" denied", func(t *testing.T) {
+			must(t, acl(t.Context(), s.admin, "-"+command))
+			fixed(t, s, "docs/security.md")
+			must(t, acl(t.Context(), s.admin, "+"+command))
+		})
+	}
+	for _, command := range []string{"evalsha", "hset", "time"} {
+		t.Run(command+" renamed", func(t *testing.T) {
+			fixed(t, start(t, &redis.Options{}, []string{"--rename-command", command, "other"}), "rename-command")
+		})
+	}
+	t.Run("the value of a leader", func(t *testing.T) {
+		must(t, acl(t.Context(), s.admin, "-hexists"))
+		c := dialURLs(t, []string{s.url()}, unhurried)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if _, err := election.New(c.Mutex("job"), "here").Campaign(ctx); err == nil || ctx.Err() != nil {
+			t.Errorf("%v, want the server's refusal at once", err)
+		}
+	})
 }
