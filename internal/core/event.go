@@ -16,6 +16,9 @@ type Time struct {
 // early; a step back changes nothing.
 func (t Time) Since(u Time) time.Duration { return max(t.Mono-u.Mono, t.Boot-u.Boot) }
 
+// Latest returns the later of two readings of the same clocks.
+func (t Time) Latest(u Time) Time { return Time{max(t.Mono, u.Mono), max(t.Boot, u.Boot)} }
+
 // Add returns the moment d later.
 func (t Time) Add(d time.Duration) Time { return Time{t.Mono + d, t.Boot + d} }
 

@@ -71,16 +71,27 @@ func (m *Machine) hold(now Time) {
 }
 
 // firstRenewal returns when a hold is first renewed: after a half to the whole of renewAfter, which
-// spreads leases that began together. It is rounded, so that those due at about the same time still
-// go to a node in one write.
-func (m *Machine) firstRenewal() time.Duration {
-	d := m.renewAfter()
-	step := d / 2048
-	return (m.start.Mono + d - step*time.Duration(m.Draw(1024))).Truncate(step)
+// spreads leases that began together.
+func (m *Machine) firstRenewal() time.Duration { return m.spreadRenewal(m.start, renewSteps/2) }
+
+// spreadRenewal is nextRenewal, or up to so many steps earlier.
+func (m *Machine) spreadRenewal(start Time, steps int) time.Duration {
+	return m.nextRenewal(start) - m.renewStep()*time.Duration(m.Draw(steps))
+}
+
+// nextRenewal returns when the renewal after one that began at start is due. It is rounded, so that
+// renewals which are due at about the same time have one timer, and go to a node in one write.
+func (m *Machine) nextRenewal(start Time) time.Duration {
+	return (start.Mono + m.renewAfter()).Truncate(m.renewStep())
 }
 
 // renewAfter is the time from the start of a renewal to the next one.
 func (m *Machine) renewAfter() time.Duration { return m.cfg.TTL / 3 }
+
+// renewSteps is the number of rounded times in renewAfter.
+const renewSteps = 128
+
+func (m *Machine) renewStep() time.Duration { return max(m.renewAfter()/renewSteps, 1) }
 
 // leaveQueue takes the waiter of a new hold out of a queue. A holder that is first there would
 // block the others.
@@ -262,6 +273,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	}
 	r.decided = true
 	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, int(t.root[saidYes]), max(now.Mono-m.renewalDue, 0)})
+	delayed := m.late || r.start.Mono-m.renewalDue > m.renewStep()
 	if result == VoteWon {
 		m.extend(now, r)
 	} else {
@@ -278,8 +290,11 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 			m.restore(i)
 		}
 	}
-	if result == VoteWon {
-		m.schedule(now, r.start.Mono+m.renewAfter())
+	switch {
+	case result == VoteWon && delayed: // as others were, so that they are due at the same time
+		m.schedule(now, m.spreadRenewal(r.start, renewSteps*7/8))
+	case result == VoteWon:
+		m.schedule(now, m.nextRenewal(r.start))
 	}
 }
 
@@ -287,7 +302,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 // The end of a longer TTL stays where it is, since no later renewal shortens the expiry.
 func (m *Machine) extend(now Time, r *round) {
 	m.late = false
-	m.renewalDue = max(m.renewalDue, r.start.Mono+m.renewAfter())
+	m.renewalDue = max(m.renewalDue, m.nextRenewal(r.start))
 	if m.cfg.Drift.Validity(r.ttl, now.Since(r.start)) >= m.Remaining(now) {
 		m.start, m.ttl = r.start, r.ttl
 	}

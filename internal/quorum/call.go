@@ -47,7 +47,8 @@ type call struct {
 	// Joined to refusals that may end with time: DeadlineExceeded for a Lock without time to wait.
 	over       error
 	timer      *time.Timer
-	armed      time.Duration // when timer fires, by the monotonic clock; 0 if not set
+	armed      time.Duration // when timer or the alarm comes, by the monotonic clock; 0 if not set
+	alarmed    alarmed       // of a hold, in place of timer
 	todo       []core.Call   // not sent yet
 	spare      []core.Call   // memory for later calls; length 0
 	busy       bool          // a goroutine is in flush
@@ -104,8 +105,9 @@ func (c *call) step(events ...core.Event) {
 // apply gives one event to the machine. The caller holds mu, and calls flush next.
 func (c *call) apply(e core.Event) { c.applyAt(c.lock.client.time(), e) }
 
-// applyAt is apply for callers that have read the clock.
+// applyAt is apply for callers that have read the clock. Another event may have come since.
 func (c *call) applyAt(now core.Time, e core.Event) {
+	now = now.Latest(c.at)
 	attempt, _ := c.machine.Attempt()
 	fx := c.machine.Step(now, e)
 	c.at = now
@@ -192,22 +194,30 @@ func (c *call) arm() {
 		return
 	}
 	c.armed = wake
+	if c.machine.Phase() == core.Holding {
+		c.lock.client.wakeAt(c, wake)
+		return
+	}
 	in := wake - c.lock.client.mono()
 	if c.timer == nil {
-		c.timer = time.AfterFunc(in, c.tick)
+		c.timer = time.AfterFunc(in, c.timeout)
 	} else {
 		c.timer.Reset(in)
 	}
 }
 
-func (c *call) tick() {
+func (c *call) timeout() {
 	if c.lock.client.Begin() != nil {
 		return
 	}
 	defer c.lock.client.End()
+	c.tick(c.lock.client.time())
+}
+
+func (c *call) tick(now core.Time) {
 	c.mu.Lock()
 	c.armed = 0
-	c.apply(core.Event{Kind: core.Tick})
+	c.applyAt(now, core.Event{Kind: core.Tick})
 	c.flush()
 }
 
@@ -247,7 +257,7 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 	}
 	if renews {
 		c.mu.Lock()
-		left := c.machine.Remaining(c.lock.client.time())
+		left := c.machine.Remaining(c.at)
 		extends, urgent := context.Background(), len(c.hold.waiting) > 0
 		if urgent {
 			extends = c.hold.waiting[0].ctx
@@ -407,9 +417,9 @@ func (b *request) recalled() {
 }
 
 // replied is reply, keepPending and flush for a single reply. It takes mu.
-func (c *call) replied(k *core.Call, reply wire.Reply) {
+func (c *call) replied(now core.Time, k *core.Call, reply wire.Reply) {
 	c.mu.Lock()
-	c.keepPending(k, c.reply(c.lock.client.time(), k, reply))
+	c.keepPending(k, c.reply(now, k, reply))
 	c.flush()
 }
 

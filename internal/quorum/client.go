@@ -46,6 +46,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync"
@@ -134,6 +135,7 @@ type Client struct {
 	subscriptions subscriptions
 	redisson      redisson
 	renewals      renewals
+	alarms        alarms
 	pending       pendingReleases
 	health        health
 	admission     admission
@@ -190,6 +192,22 @@ func (c *Client) setClocks(now func() time.Time, boot func() time.Duration) {
 func (c *Client) time() core.Time {
 	t, _ := c.clocks()
 	return t
+}
+
+// times yields the numbers below n, each with the time. It reads the clocks once for some of them,
+// which cost a system call. A process can be stopped after any reading: an earlier time is no risk.
+func (c *Client) times(n int) iter.Seq2[int, core.Time] {
+	return func(yield func(int, core.Time) bool) {
+		var now core.Time
+		for i := range n {
+			if i%16 == 0 {
+				now = c.time()
+			}
+			if !yield(i, now) {
+				return
+			}
+		}
+	}
 }
 
 // mono returns the monotonic part of time. It needs no system call, and notices no suspend.

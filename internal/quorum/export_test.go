@@ -12,3 +12,10 @@ func (c *Client) LocalQueues() int {
 	defer c.mu.Unlock()
 	return len(c.queues)
 }
+
+// Alarms returns the number of moments at which held calls are woken.
+func (c *Client) Alarms() int {
+	c.alarms.mu.Lock()
+	defer c.alarms.mu.Unlock()
+	return max(len(c.alarms.due), len(c.alarms.queue))
+}

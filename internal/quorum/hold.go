@@ -153,10 +153,13 @@ func (c *call) validUntil() time.Time {
 }
 
 // alive reports whether the lock is held.
-func (c *call) alive() bool {
+func (c *call) alive() bool { return c.aliveAt(c.lock.client.time()) }
+
+// aliveAt is alive for callers that have read the clock.
+func (c *call) aliveAt(now core.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.isAlive(c.lock.client.time())
+	return c.isAlive(now)
 }
 
 // isAlive is alive for callers that hold mu.
@@ -373,6 +376,7 @@ func (c *call) endHold(now core.Time, e core.Event) {
 		c.window.Store(c.leaveOpen(now))
 	}
 	c.applyAt(now, e)
+	c.lock.client.cancelAlarm(c)
 	if c.timer != nil {
 		c.timer.Stop()
 	}

@@ -85,6 +85,7 @@ func (c *call) tell(e quorumlock.Event) {
 	if c.watch == nil {
 		return
 	}
-	e.Lock = c.lock.name
-	c.lock.client.tell(func() { c.lock.set.Observer.Observe(c.watch.ctx, e) })
+	event := e // allocated only here
+	event.Lock = c.lock.name
+	c.lock.client.tell(func() { c.lock.set.Observer.Observe(c.watch.ctx, event) })
 }

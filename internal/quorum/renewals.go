@@ -103,11 +103,12 @@ func (c *Client) sendRenewals(n Node) {
 			late[i].unsent(nodeError(n, errLate))
 		}
 		alive := send[:0]
-		var calls []wire.Call
+		calls := make([]wire.Call, 0, len(send))
 		var limit time.Duration
 		ctx := context.Background() // or of the first waiting caller
-		for _, w := range send {
-			if !w.call.alive() { // it was unlocked while it was queued
+		for i, at := range c.times(len(send)) {
+			w := send[i]
+			if !w.call.aliveAt(at) { // it was unlocked while it was queued
 				w.unsent(quorumlock.ErrLost)
 				continue
 			}
@@ -128,8 +129,8 @@ func (c *Client) sendRenewals(n Node) {
 		c.send(ctx, n, Background, at.Add(limit), calls, func(replies []wire.Reply) {
 			defer c.End()
 			c.answered(n, replies, time.Since(at), false, &alive[0].call.lock.set)
-			for i, w := range alive {
-				w.call.replied(&w.do, replies[i])
+			for i, at := range c.times(len(alive)) {
+				alive[i].call.replied(at, &alive[i].do, replies[i])
 			}
 			took := time.Since(at)
 			if replies[0].Err != nil {

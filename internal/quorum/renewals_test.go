@@ -159,3 +159,36 @@ func TestRenewalsDoNotPileUpForAFrozenNode(t *testing.T) {
 		}
 	})
 }
+
+// The leases of one client share a few timers, and an ended lease leaves none, even if its TTL is
+// long.
+func TestAnEndedLeaseLeavesNoAlarm(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts []quorumlock.Option
+		most int // alarms
+	}{
+		"renewed":     {nil, 65},
+		"not renewed": {[]quorumlock.Option{quorumlock.WithoutRenewal()}, 500},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			c := newClient(t)
+			nodes := yeses(3)
+			held := make([]*quorumlock.Lease, 500)
+			for i := range held {
+				lease, err := lockAt(t, c, fmt.Sprint("lease-", i), nodes, append(tt.opts, quorumlock.WithTTL(24*time.Hour))...).TryLock(t.Context())
+				locktest.OK(t, err, "lease %d", i)
+				held[i] = lease
+			}
+			time.Sleep(time.Minute) // the timers of the attempts come
+			if n := c.Alarms(); n == 0 || n > tt.most {
+				t.Errorf("%d alarms for %d leases", n, len(held))
+			}
+			for _, l := range held {
+				locktest.OK(t, l.Unlock(t.Context()), "Unlock")
+			}
+			if n := c.Alarms(); n != 0 {
+				t.Errorf("%d alarms are left", n)
+			}
+		})
+	}
+}

@@ -17,6 +17,7 @@ import (
 // mutexes has the files of the library with a mutex, and its level in package lockorder. No node of
 // the simulation is a cluster, so the mutex of shards.go is never locked there.
 var mutexes = map[string]reflect.Type{
+	"internal/quorum/alarms.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/call.go":          reflect.TypeFor[lockorder.Call](),
 	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/quorum/pending.go":       reflect.TypeFor[lockorder.Leaf](),

@@ -23,6 +23,7 @@ type Renewals[N comparable, R any] struct {
 type renewer[N comparable, R any] struct {
 	node   N
 	queue  []renewal[R]
+	taken  int           // how many at the front of queue have left it
 	wait   time.Duration // how long queue may wait for more renewals
 	flight int           // number of renewals under way
 	each   time.Duration // average time of a renewal in a large request; 0 before the first
@@ -55,7 +56,7 @@ func (rs *Renewals[N, R]) Add(n N, call R, ttl, left time.Duration, urgent bool,
 		rs.turns = append(rs.turns, r)
 	}
 	wait := min(20*time.Millisecond, ttl/1000, left/100)
-	if len(r.queue) == 0 || wait < r.wait {
+	if r.waiting() == 0 || wait < r.wait {
 		r.wait = wait
 	}
 	r.queue = append(r.queue, renewal[R]{call, now, ttl})
@@ -77,7 +78,7 @@ func (rs *Renewals[N, R]) Schedule(now time.Duration) (at time.Duration, set boo
 // of one node at most. If turns would follow too quickly, all nodes share one.
 func (rs *Renewals[N, R]) next() (first *renewer[N, R], pause time.Duration, all bool) {
 	for _, r := range rs.turns {
-		if len(r.queue) == 0 || r.jammed {
+		if r.waiting() == 0 || r.jammed {
 			continue
 		}
 		if first == nil {
@@ -116,19 +117,28 @@ func (rs *Renewals[N, R]) Turn() (nodes []N) {
 // Call Landed once those to send are answered.
 func (rs *Renewals[N, R]) Take(n N, now time.Duration) (send, late []R) {
 	r := rs.of[n]
-	for ; len(r.queue) > 0; r.queue = r.queue[1:] {
-		if q := &r.queue[0]; q.waits(now, 2) {
+	send = make([]R, 0, min(r.waiting(), max(MaxRenewals-r.flight, 0)))
+	for ; r.waiting() > 0; r.taken++ {
+		q := &r.queue[r.taken]
+		if q.waits(now, 2) {
 			late = append(late, q.call)
 		} else if r.flight+len(send) < MaxRenewals {
 			send = append(send, q.call)
 		} else {
 			break
 		}
+		*q = renewal[R]{}
+	}
+	if 2*r.taken >= len(r.queue) { // so that each renewal is moved once on average
+		r.queue, r.taken = slices.Delete(r.queue, 0, r.taken), 0
 	}
 	r.flight += len(send)
-	r.jammed = len(r.queue) > 0
+	r.jammed = r.waiting() > 0
 	return send, late
 }
+
+// waiting returns the number of renewals in the queue.
+func (r *renewer[N, R]) waiting() int { return len(r.queue) - r.taken }
 
 // mostRenewing is the largest part of its time that a node may spend on the renewals of one client.
 // The rest is for attempts, releases and other clients.
@@ -140,7 +150,7 @@ const mostRenewing = 0.5
 // after a third of its TTL.
 func (rs *Renewals[N, R]) Behind(n N, perSecond float64, now time.Duration) bool {
 	r := rs.of[n]
-	return r != nil && (len(r.queue) > 0 && r.queue[0].waits(now, 8) || perSecond*r.each.Seconds() > mostRenewing)
+	return r != nil && (r.waiting() > 0 && r.queue[r.taken].waits(now, 8) || perSecond*r.each.Seconds() > mostRenewing)
 }
 
 // Landed records replies of a node that came after took; 0 if they are none. It reports whether a part of its queue
