@@ -17,9 +17,9 @@ import (
 type admission struct {
 	mu sync.Mutex
 	engine.Admission[Node, *applicant]
-	tries atomic.Int64 // number of calls of TryLock that wait
-	hold  *time.Timer  // ends what holdAttempts has begun; nil before the first
-	held  map[Node]bool
+	tries atomic.Int64           // number of calls of TryLock that wait
+	hold  *time.Timer            // ends what holdAttempts has begun; nil if nothing is held
+	held  map[Node]time.Duration // until when, by the monotonic clock
 }
 
 // applicant is a caller whose first attempt waits for its place.
@@ -29,18 +29,19 @@ type applicant struct {
 	outcome chan error // capacity 1; nil once the attempt has its place
 }
 
-// Nodes and IsQuorum make a lock an engine.Quorum.
+// Nodes, Need and IsQuorum make a lock an engine.Quorum.
 func (l *Lock) Nodes() []Node { return l.nodes }
+func (l *Lock) Need() int     { return l.need }
 
 func (l *Lock) IsQuorum(some []bool) bool {
-	if l.locks == 1 {
+	if l.need > 0 {
 		n := 0
 		for _, has := range some {
 			if has {
 				n++
 			}
 		}
-		return n >= l.tree.Need()
+		return n >= l.need
 	}
 	has := make(map[Node]bool, len(l.nodes))
 	for i, n := range l.nodes {
@@ -132,33 +133,41 @@ func (c *Client) holdAttempts(n Node, behind bool) {
 	a := &c.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !behind && !a.held[n] {
+	if _, held := a.held[n]; !behind && !held {
 		return
 	}
 	a.Limit(n).Hold(behind)
-	switch {
-	case !behind:
+	if !behind {
 		delete(a.held, n)
 		a.admit()
 		return
-	case a.hold == nil:
-		a.held = make(map[Node]bool)
-		a.hold = time.AfterFunc(holdTime, c.endHolds)
-	default:
-		a.hold.Reset(holdTime)
 	}
-	a.held[n] = true
+	if a.held == nil {
+		a.held = make(map[Node]time.Duration)
+	}
+	if a.hold == nil {
+		a.hold = time.AfterFunc(holdTime, c.endHolds)
+	}
+	a.held[n] = c.mono() + holdTime
 }
 
-// endHolds lets attempts go on.
+// endHolds lets attempts go on at nodes whose renewals have not been behind for holdTime.
 func (c *Client) endHolds() {
 	a := &c.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for n := range a.held {
-		a.Limit(n).Hold(false)
+	now, next := c.mono(), time.Duration(0)
+	for n, end := range a.held {
+		if end <= now {
+			a.Limit(n).Hold(false)
+			delete(a.held, n)
+		} else if next == 0 || end < next {
+			next = end
+		}
 	}
-	clear(a.held)
+	if a.hold = nil; next != 0 {
+		a.hold = time.AfterFunc(next-now, c.endHolds)
+	}
 	a.admit()
 }
 
@@ -181,9 +190,8 @@ func (c *Client) returnPlaces(nodes ...Node) {
 	a.admit()
 }
 
-// landed records a node's answer to an attempt that had a place. fails reports that the round trip
-// before it had not failed.
-func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration, fails bool) {
+// landed records a node's answer to an attempt that had a place.
+func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration) {
 	ok, says := true, true
 	for _, r := range replies {
 		ok, says = ok && (r.Err == nil || !isDown(r.Err)), says && !isOvertaken(r.Err) && !wire.IsBroken(r.Err)
@@ -205,15 +213,15 @@ func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration, fails 
 	}
 	a.admit()
 	a.mu.Unlock()
-	if fails && a.tries.Load() > 0 {
-		c.refuseTries()
-	}
 }
 
 // refuseTries ends the calls of TryLock that wait for nodes of which no quorum answers.
 func (c *Client) refuseTries() {
-	failed := c.health.failures()
 	a := &c.admission
+	if a.tries.Load() == 0 {
+		return
+	}
+	failed := c.health.failures()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, t := range a.Without(func(n Node) bool { return failed[n] == nil }) {

@@ -96,8 +96,6 @@ type Client struct {
 	place quorumlock.Owner // owner of the entries that keep a window free: see wire.Call.Open
 	calls atomic.Uint64    // number of calls begun
 
-	renewing atomic.Int64 // renewals that the holds take, per second and node, in millionths
-
 	base   time.Time                         // zero of the machines' clocks
 	now    func() time.Time                  // reads the monotonic and the wall clock
 	boot   func() time.Duration              // monotonic, but counts suspends; nil if there is none

@@ -52,7 +52,10 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, plac
 	}
 	up, down, fails := c.health.change(n, err, took, c.mono())
 	if placed {
-		c.landed(n, replies, took, fails) // after change: it tells callers of TryLock which nodes have failed
+		c.landed(n, replies, took)
+	}
+	if fails { // after a success
+		c.refuseTries()
 	}
 	observer, logger := c.listeners(set)
 	if observer != nil {

@@ -52,6 +52,7 @@ type Lock struct {
 	shared   bool         // all cells are shared
 	slots    int          // how many callers can hold the lock at one time, unless it is shared
 	detaches bool         // leases can be detached
+	need     int          // how many of nodes are a quorum, whichever; 0 if the members of a MultiLock differ
 	locks    int          // number of locks; 1 unless it is a MultiLock
 	size     int          // bytes of all their names, with prefixes
 	places   map[Cell]int // index of each cell in cells; nil unless it is a MultiLock
@@ -75,7 +76,7 @@ type Lock struct {
 
 // New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
-	l := &Lock{client: client, name: name, names: cells[0].Name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), set: set, err: err}
+	l := &Lock{client: client, name: name, names: cells[0].Name, tree: tree, cells: cells, need: tree.Need(), locks: 1, size: len(cells[0].Name), set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
 	l.slots = quorumlock.MaxPermits
 	for _, c := range cells {

@@ -58,6 +58,12 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 	l := New(members[0].client, name, core.Every(trees), cells, set, nil)
 	l.names = strings.Join(names, "\n")
 	l.locks, l.size, l.clients, l.places = locks, size, ClientsOf(members), places
+	l.need = members[0].need
+	for _, m := range members[1:] {
+		if m.need != l.need || !slices.Equal(m.nodes, members[0].nodes) {
+			l.need = 0
+		}
+	}
 	l.lock.Slots = nil
 	first := 0
 	for _, m := range members {

@@ -124,17 +124,25 @@ func (c *Client) enlist(w *call) {
 
 // hold records that a call has the lock. It returns ErrClosed once the client has been stopped.
 func (c *Client) hold(now core.Time, w *call) error {
+	c.renewals.hold(w.lock, 1)
+	held, err := c.addHolder(now, w)
+	if !held {
+		c.renewals.hold(w.lock, -1)
+	}
+	return err
+}
+
+func (c *Client) addHolder(now core.Time, w *call) (held bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stops {
-		return quorumlock.ErrClosed
+		return false, quorumlock.ErrClosed
 	}
 	if c.live[w.number] != w { // it is lost already
-		return nil
+		return false, nil
 	}
 	w.holds = true
 	c.held++
-	c.renewing.Add(w.lock.renewing())
 	c.addHold(w, w.lock.spots("", true))
 	if o := w.lock.set.Owner; o != "" {
 		c.addHold(w, w.lock.spots(o, true))
@@ -146,15 +154,21 @@ func (c *Client) hold(now core.Time, w *call) error {
 		c.clock.Reset(engine.ClockCheck)
 		c.seen = now
 	}
-	return nil
+	return true, nil
 }
 
 // forget removes a call that has failed, or has no hold any more. It may be called again.
 func (c *Client) forget(w *call) {
+	if held := c.dropCall(w); held {
+		c.renewals.hold(w.lock, -1)
+	}
+}
+
+func (c *Client) dropCall(w *call) (held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live[w.number] != w {
-		return
+		return false
 	}
 	delete(c.live, w.number)
 	// Its last requests may take the node timeout.
@@ -162,7 +176,6 @@ func (c *Client) forget(w *call) {
 	c.former.Add(w.number)
 	if w.holds {
 		c.held--
-		c.renewing.Add(-w.lock.renewing())
 		if c.held == 0 {
 			c.clock.Stop()
 		}
@@ -171,14 +184,7 @@ func (c *Client) forget(w *call) {
 		c.paces.end(w.lock)
 	}
 	c.checkIdle()
-}
-
-// renewing returns how many renewals a hold takes, per second and node, in millionths.
-func (l *Lock) renewing() int64 {
-	if !l.set.Renew {
-		return 0
-	}
-	return int64(3e6 * float64(l.locks) / l.set.TTL.Seconds())
+	return w.holds
 }
 
 // spot is the key by which a hold and a call of one owner find each other: the names of a lock, or

@@ -29,6 +29,21 @@ type renewal struct {
 	do   core.Call
 }
 
+// hold counts the renewals that a hold of l takes, or took if by is -1.
+func (rs *renewals) hold(l *Lock, by int64) {
+	if !l.set.Renew {
+		return
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for i := range l.cells {
+		rs.Expect(l.cells[i].Node, by*int64(renewalsPerTTL*time.Second*engine.PerSecond/l.set.TTL))
+	}
+}
+
+// renewalsPerTTL is how often the core renews a hold in each TTL.
+const renewalsPerTTL = 3
+
 // renew queues the renewals among the calls; left is the validity that their hold has left. They
 // are sent at once if they are urgent (a caller with ctx waits for them), or if the TTL or left is
 // short. Call renew between Begin and End.
@@ -92,7 +107,7 @@ func (c *Client) sendRenewals(n Node) {
 	for {
 		rs.mu.Lock()
 		now := c.mono()
-		behind := rs.Behind(n, float64(c.renewing.Load())/1e6, now)
+		behind := rs.Behind(n, now)
 		send, late := rs.Take(n, now)
 		rs.mu.Unlock()
 		c.holdAttempts(n, behind)

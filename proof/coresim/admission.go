@@ -4,8 +4,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 )
 
-// Nodes and IsQuorum make a lock an engine.Quorum.
+// Nodes, Need and IsQuorum make a lock an engine.Quorum.
 func (l *lock) Nodes() []int { return l.each }
+func (l *lock) Need() int    { return 0 }
 
 func (l *lock) IsQuorum(some []bool) bool {
 	votes := make([]core.Vote, l.Cells())

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"container/list"
 	"slices"
 	"time"
@@ -15,14 +16,16 @@ import (
 // limits of its nodes allow.
 type Admission[N comparable, C any] struct {
 	limits map[N]*Limit
-	lines  []*line[N, C] // those with an attempt
+	lines  []*line[N, C] // those with an attempt, in the order of their first attempts
 	length int
+	number uint64 // of the last attempt
 }
 
-// line has the attempts that wait for room at the same nodes, so that no attempt waits behind one
-// for other nodes.
+// line has the attempts that wait for the same quorums of the same nodes. None of them waits behind
+// one that needs a node which it does not need.
 type line[N comparable, C any] struct {
 	nodes []N
+	need  int
 	queue list.List // of *Applicant
 }
 
@@ -30,6 +33,7 @@ type line[N comparable, C any] struct {
 type Applicant[N comparable, C any] struct {
 	Caller C
 	lock   Quorum[N]
+	number uint64 // in the order of the calls
 	line   *line[N, C]
 	at     *list.Element
 }
@@ -37,21 +41,28 @@ type Applicant[N comparable, C any] struct {
 // Quorum is a lock whose attempts need a place.
 type Quorum[N comparable] interface {
 	Nodes() []N                // each once
+	Need() int                 // how many of Nodes are a quorum, whichever; 0 if that depends
 	IsQuorum(some []bool) bool // whether those of Nodes with true are a quorum
 }
 
-// Enter gives an attempt its place if there is room and no earlier attempt waits for the same
-// nodes. Otherwise it returns false; then call Wait.
-func (a *Admission[N, C]) Enter(lock Quorum[N]) bool { return a.lineOf(lock) == nil && a.take(lock) }
+// Enter gives an attempt its place if there is room and no earlier attempt waits for it. Otherwise
+// it returns false; then call Wait.
+func (a *Admission[N, C]) Enter(lock Quorum[N]) bool {
+	if len(a.lines) > 0 && (a.lineOf(lock) != nil || overlaps(lock.Nodes(), a.claimed(nil))) {
+		return false
+	}
+	return a.take(lock)
+}
 
 // Wait adds an attempt to those that wait. Admit removes it, or Leave.
 func (a *Admission[N, C]) Wait(lock Quorum[N], caller C) *Applicant[N, C] {
 	q := a.lineOf(lock)
 	if q == nil {
-		q = &line[N, C]{nodes: lock.Nodes()}
+		q = &line[N, C]{nodes: lock.Nodes(), need: lock.Need()}
 		a.lines = append(a.lines, q)
 	}
-	t := &Applicant[N, C]{Caller: caller, lock: lock, line: q}
+	a.number++
+	t := &Applicant[N, C]{Caller: caller, lock: lock, number: a.number, line: q}
 	t.at = q.queue.PushBack(t)
 	a.length++
 	return t
@@ -59,7 +70,7 @@ func (a *Admission[N, C]) Wait(lock Quorum[N], caller C) *Applicant[N, C] {
 
 func (a *Admission[N, C]) lineOf(lock Quorum[N]) *line[N, C] {
 	for _, q := range a.lines {
-		if slices.Equal(q.nodes, lock.Nodes()) {
+		if q.need == lock.Need() && slices.Equal(q.nodes, lock.Nodes()) {
 			return q
 		}
 	}
@@ -68,35 +79,76 @@ func (a *Admission[N, C]) lineOf(lock Quorum[N]) *line[N, C] {
 
 func (q *line[N, C]) first() *Applicant[N, C] { return q.queue.Front().Value.(*Applicant[N, C]) }
 
-// Admit gives the first attempt of a line its place, and returns it; nil if there is no room.
-func (a *Admission[N, C]) Admit() *Applicant[N, C] {
+// Admit gives the earliest attempt with room its place, and returns it; nil if there is none.
+func (a *Admission[N, C]) Admit() (admitted *Applicant[N, C]) {
+	a.claimed(func(t *Applicant[N, C]) bool {
+		if a.take(t.lock) {
+			admitted = t
+		}
+		return admitted == nil
+	})
+	if admitted != nil {
+		a.Leave(admitted)
+	}
+	return admitted
+}
+
+// claimed returns the nodes at which an attempt waits for others to finish: later ones must not
+// take the room, or it would never have enough at all of its nodes at the same time. An attempt
+// that lacks a node which fails claims nothing. try is called with the first attempt of each line,
+// in the order of the calls, unless an earlier one claims a node of it; false ends the search.
+func (a *Admission[N, C]) claimed(try func(*Applicant[N, C]) bool) (nodes []N) {
 	for _, q := range a.lines {
-		if t := q.first(); a.take(t.lock) {
-			a.Leave(t)
-			return t
+		if overlaps(q.nodes, nodes) {
+			continue
+		}
+		t := q.first()
+		if try != nil && !try(t) {
+			return nodes
+		}
+		if len(a.lines) > 1 || try == nil {
+			if t.lock.IsQuorum(a.are(q.nodes, (*Limit).finishes)) {
+				nodes = append(nodes, q.nodes...)
+			}
 		}
 	}
-	return nil
+	return nodes
+}
+
+func overlaps[N comparable](some, others []N) bool {
+	return len(others) > 0 && slices.ContainsFunc(some, func(n N) bool { return slices.Contains(others, n) })
+}
+
+// are returns of which nodes a question about their limits is true.
+func (a *Admission[N, C]) are(nodes []N, is func(*Limit) bool) []bool {
+	some := make([]bool, len(nodes))
+	for i, n := range nodes {
+		some[i] = is(a.Limit(n))
+	}
+	return some
 }
 
 // Leave removes an attempt that waits. Call Admit next.
 func (a *Admission[N, C]) Leave(t *Applicant[N, C]) {
+	isFirst := t.line.first() == t
 	t.line.queue.Remove(t.at)
 	a.length--
 	if t.line.queue.Len() == 0 {
 		a.lines = slices.DeleteFunc(a.lines, func(q *line[N, C]) bool { return q == t.line })
+	} else if isFirst && len(a.lines) > 1 {
+		slices.SortFunc(a.lines, func(p, q *line[N, C]) int { return cmp.Compare(p.first().number, q.first().number) })
 	}
 }
 
-// Without returns the attempts that wait for nodes of which no quorum has is. All attempts of a
-// line need the same quorum.
+// Without returns the attempts that wait for nodes of which no quorum has is, and perhaps others of
+// locks whose Need is 0.
 func (a *Admission[N, C]) Without(is func(N) bool) (some []*Applicant[N, C]) {
 	for _, q := range a.lines {
 		has := make([]bool, len(q.nodes))
 		for i, n := range q.nodes {
 			has[i] = is(n)
 		}
-		if q.first().lock.IsQuorum(has) {
+		if q.need > 0 && q.first().lock.IsQuorum(has) {
 			continue
 		}
 		for e := q.queue.Front(); e != nil; e = e.Next() {
@@ -112,18 +164,8 @@ func (a *Admission[N, C]) Length() int { return a.length }
 // take counts an attempt at each node of the lock, if a quorum of the nodes has room.
 func (a *Admission[N, C]) take(lock Quorum[N]) bool {
 	nodes := lock.Nodes()
-	for _, n := range nodes {
-		if a.Limit(n).hasRoom() {
-			continue
-		}
-		some := make([]bool, len(nodes))
-		for i, n := range nodes {
-			some[i] = a.Limit(n).hasRoom()
-		}
-		if !lock.IsQuorum(some) {
-			return false
-		}
-		break
+	if slices.ContainsFunc(nodes, func(n N) bool { return !a.Limit(n).hasRoom() }) && !lock.IsQuorum(a.are(nodes, (*Limit).hasRoom)) {
+		return false
 	}
 	for _, n := range nodes {
 		l := a.Limit(n)
@@ -157,13 +199,14 @@ const (
 // share a pipeline, so a node reaches its full rate. More would only wait at the node.
 const queueing = 25 * time.Millisecond
 
-// tripsFor is the least time for which the shortest round trip counts. If the process or the
-// network has become slow, that is no queue at the node.
-const tripsFor = 10 * time.Second
+// tripFor is how long a measured round trip counts.
+const tripFor = 10 * time.Second
 
 // Limit is the number of attempts that may be in flight at a node. By Little's law, it is how many
-// the node answers within the shortest round trip plus queueing. Like BBR (Cardwell et al., ACM
-// Queue 2016), it follows the rate of the answers and the shortest round trip, and not losses.
+// the node answers within an undisturbed round trip plus queueing. Like BBR (Cardwell et al., ACM
+// Queue 2016), it follows the rate of the answers and the round trip, and not losses. Like BBR, it
+// measures the round trip by itself: the mean while at most leastLimit attempts are in flight. If
+// there have been more for tripFor, it lets the others land first.
 //
 // A limit at most doubles in a round trip, and always admits one attempt. So it is back a few round
 // trips after the node recovers.
@@ -174,8 +217,9 @@ type Limit struct {
 	silent bool          // the last attempts have failed: one at a time finds out whether the node answers
 	pause  time.Duration // see Pause
 
-	best, before time.Duration // the shortest round trip since bestSince, and in the time before; 0 if unknown
-	bestSince    time.Duration
+	trip      time.Duration // undisturbed; 0 if unknown
+	tripAt    time.Duration // when it was measured
+	measuring bool          // at most leastLimit attempts until it is measured again
 
 	// The period since the last change.
 	since    time.Duration
@@ -192,11 +236,17 @@ func (l *Limit) hasRoom() bool {
 
 // Flight returns the number of attempts in flight, and their present limit.
 func (l *Limit) Flight() (flight, most int) {
-	if l.held || l.silent {
+	switch {
+	case l.held || l.silent:
 		return l.flight, 1
+	case l.measuring:
+		return l.flight, min(leastLimit, int(l.most))
 	}
 	return l.flight, int(l.most)
 }
+
+// finishes reports whether the attempts in flight will make room soon.
+func (l *Limit) finishes() bool { return !l.held && !l.silent }
 
 // Hold leaves room for one attempt at a time while the renewals of the node are behind.
 func (l *Limit) Hold(behind bool) { l.held = behind }
@@ -226,34 +276,34 @@ func (l *Limit) Landed(ok bool, took, now time.Duration) {
 		l.answered++
 		l.took += took
 		trip = l.took / time.Duration(l.answered)
-		l.notice(took, now)
 	}
 	if now-l.since < trip { // the answers are those of the last limit
 		return
 	}
-	want := l.most / 2
+	want, measuring := l.most/2, l.measuring
 	if l.silent = l.answered == 0; !l.silent {
-		want = float64(l.peak) * float64(l.shortest()+queueing) / float64(max(trip, 1))
+		l.measure(trip, now)
+		want = float64(l.peak) * float64(l.trip+max(queueing, l.trip/4)) / float64(max(trip, 1))
 	}
 	// A node that was not used to its limit may be able to do more, or not.
-	if used := l.peak >= int(l.most); used || want < l.most {
+	if used := l.peak >= int(l.most); !measuring && (used || want < l.most) {
 		l.most = min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)
 	}
 	l.since, l.peak, l.answered, l.took = now, l.flight, 0, 0
+	if measuring && !l.measuring { // all room is taken at once next, and the first answers come early
+		l.since += l.trip + queueing
+	}
 }
 
-// notice records a round trip.
-func (l *Limit) notice(took, now time.Duration) {
-	if l.best == 0 || now-l.bestSince > tripsFor {
-		l.before, l.best, l.bestSince = l.best, took, now
+// measure notes the mean round trip of a period. Even without a queue, round trips differ, so the
+// shortest would be too short. One after a stall may be long, so the noted trip at most doubles.
+func (l *Limit) measure(trip, now time.Duration) {
+	switch {
+	case l.trip == 0:
+		l.trip, l.tripAt = trip, now
+	case l.peak <= leastLimit:
+		l.trip, l.tripAt, l.measuring = min(trip, 2*max(l.trip, time.Millisecond)), now, false
+	case now-l.tripAt > tripFor:
+		l.measuring = true
 	}
-	l.best = min(l.best, took)
-}
-
-// shortest returns the shortest round trip lately.
-func (l *Limit) shortest() time.Duration {
-	if l.before > 0 {
-		return min(l.best, l.before)
-	}
-	return l.best
 }

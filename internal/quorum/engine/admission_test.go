@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ type queueingNode struct {
 	service, trip time.Duration
 	free          time.Duration // when it has run all attempts
 	stalls, ends  time.Duration
+	used          time.Duration // for how long before the test looks
 }
 
 // answers returns when the node answers an attempt that is sent now.
@@ -28,6 +30,7 @@ func TestALimitFollowsTheRateOfItsNode(t *testing.T) {
 	for name, n := range map[string]queueingNode{
 		"nearby":          {service: 50 * time.Microsecond, trip: 50 * time.Microsecond},
 		"slow":            {service: 2 * time.Millisecond, trip: 50 * time.Microsecond},
+		"slow for long":   {service: 2 * time.Millisecond, trip: 50 * time.Microsecond, used: 5 * time.Minute},
 		"very slow":       {service: 50 * time.Millisecond, trip: time.Millisecond},
 		"far":             {service: 100 * time.Microsecond, trip: 100 * time.Millisecond},
 		"after a stall":   {service: 100 * time.Microsecond, trip: time.Millisecond, stalls: time.Second, ends: 9 * time.Second},
@@ -36,9 +39,9 @@ func TestALimitFollowsTheRateOfItsNode(t *testing.T) {
 		l := &Limit{most: firstLimit}
 		type flight struct{ sent, answer time.Duration }
 		var all []flight // in the order of their answers
-		from := max(n.ends, 8*time.Second) + 2*time.Second
+		from := max(n.ends, n.used, 8*time.Second) + 2*time.Second
 		served, longest := 0, time.Duration(0)
-		for now := time.Duration(0); now < from+2*time.Second; {
+		for now := time.Duration(0); now < from+tripFor; {
 			for l.hasRoom() {
 				l.flight++
 				l.peak = max(l.peak, l.flight)
@@ -52,11 +55,48 @@ func TestALimitFollowsTheRateOfItsNode(t *testing.T) {
 				longest = max(longest, now-first.sent)
 			}
 		}
-		if able := 2 * time.Second / n.service; float64(served) < 0.9*float64(able) {
-			t.Errorf("%s: %d attempts in 2 s, and the node can do %d; the limit is %d", name, served, able, int(l.most))
+		if able := tripFor / n.service; float64(served) < 0.9*float64(able) {
+			t.Errorf("%s: %d attempts in 10 s, and the node can do %d; the limit is %d", name, served, able, int(l.most))
 		}
-		if most := n.trip + max(4*queueing, 2*leastLimit*n.service); longest > most {
+		if most := 2*n.trip + max(4*queueing, 2*leastLimit*n.service); longest > most {
 			t.Errorf("%s: an attempt takes %v, want %v at most; the limit is %d", name, longest, most, int(l.most))
+		}
+	}
+}
+
+// A node of any capacity, the round trips to which differ, does not hold up attempts.
+func TestRoundTripsThatDifferAreNoQueue(t *testing.T) {
+	for _, tt := range []struct{ least, most time.Duration }{
+		{60 * time.Millisecond, 140 * time.Millisecond}, {20 * time.Millisecond, 120 * time.Millisecond}, {5 * time.Millisecond, 95 * time.Millisecond}, {250 * time.Millisecond, 251 * time.Millisecond},
+	} {
+		l, draw := &Limit{most: firstLimit}, rand.New(rand.NewPCG(1, 2))
+		const tick = 500 * time.Microsecond
+		landing := make([][]time.Duration, 1000) // by tick, when they were sent
+		const seconds = 60
+		var served [seconds]int
+		for i := range int(seconds * time.Second / tick) {
+			now := time.Duration(i) * tick
+			for _, sent := range landing[i%len(landing)] {
+				l.Landed(true, now-sent, now)
+				served[now/time.Second]++
+			}
+			landing[i%len(landing)] = landing[i%len(landing)][:0]
+			for range 20 { // attempts a tick, at most
+				if !l.hasRoom() {
+					break
+				}
+				l.flight++
+				l.peak = max(l.peak, l.flight)
+				at := (i + int((tt.least+time.Duration(draw.Int64N(int64(tt.most-tt.least))))/tick)) % len(landing)
+				landing[at] = append(landing[at], now)
+			}
+		}
+		total := 0
+		for _, n := range served[10:] {
+			total += n
+		}
+		if total /= seconds - 10; total < 8000 {
+			t.Errorf("round trips of %v to %v: %d attempts a second, the last limit is %d: %v", tt.least, tt.most, total, int(l.most), served)
 		}
 	}
 }
@@ -109,6 +149,7 @@ func TestHeldLocksComeFirst(t *testing.T) {
 type majority []string
 
 func (m majority) Nodes() []string { return m }
+func (m majority) Need() int       { return len(m)/2 + 1 }
 func (m majority) IsQuorum(some []bool) bool {
 	n := 0
 	for _, has := range some {
@@ -208,5 +249,64 @@ func TestThePauseOfFailedAttemptsGrows(t *testing.T) {
 	l.Landed(true, time.Millisecond, time.Second)
 	if got := l.Pause(); got != firstPause {
 		t.Errorf("a pause of %v after an answer", got)
+	}
+}
+
+// needs is a lock of nodes of which it needs so many.
+type needs struct {
+	majority
+	need int
+}
+
+func (n needs) Need() int { return n.need }
+func (n needs) IsQuorum(some []bool) bool {
+	has := 0
+	for _, is := range some {
+		if is {
+			has++
+		}
+	}
+	return has >= n.need
+}
+
+// A crowd at three nodes never ends. An attempt for these and two others has its turn.
+func TestACrowdDoesNotOvertakeAnEarlierAttemptForMoreNodes(t *testing.T) {
+	var a Admission[string, string]
+	crowd, all := majority{"a", "b", "c"}, needs{majority{"a", "b", "c", "d", "e"}, 5}
+	for a.Enter(crowd) {
+	}
+	a.Wait(crowd, "crowd")
+	a.Wait(all, "all")
+	for range 100 {
+		a.Wait(crowd, "crowd")
+	}
+	for i := range 1000 {
+		for _, n := range crowd {
+			a.Limit(n).Landed(true, time.Millisecond, time.Duration(i)*time.Millisecond)
+		}
+		for p := a.Admit(); p != nil; p = a.Admit() {
+			if p.Caller == "all" {
+				return
+			}
+			if a.Enter(crowd) {
+				t.Fatal("a newcomer overtakes")
+			}
+			a.Wait(crowd, "crowd")
+		}
+	}
+	t.Error("it waits for ever")
+}
+
+// An attempt that needs all nodes waits for a silent one. Those that need a majority do not.
+func TestASilentNodeDelaysOnlyAttemptsThatNeedIt(t *testing.T) {
+	var a Admission[string, string]
+	most, all := majority{"a", "b", "c"}, needs{majority{"a", "b", "c"}, 3}
+	a.Limit("c").silent, a.Limit("c").flight = true, 1
+	a.Wait(all, "all")
+	if !a.Enter(most) {
+		t.Error("an attempt that needs a majority waits")
+	}
+	if p := a.Admit(); p != nil {
+		t.Errorf("%s is admitted", p.Caller)
 	}
 }

@@ -26,7 +26,9 @@ type renewer[N comparable, R any] struct {
 	taken  int           // how many at the front of queue have left it
 	wait   time.Duration // how long queue may wait for more renewals
 	flight int           // number of renewals under way
-	each   time.Duration // average time of a renewal in a large request; 0 before the first
+	each   time.Duration // time of a renewal in large requests, which rises slowly; see eachAt
+	eachAt time.Duration // when each was measured
+	expect int64         // renewals that the holds take, in PerSecond
 	trip   time.Duration // the shortest time of a request; 0 before the first
 	landed time.Duration // when the last request landed
 	jammed bool          // a part of queue waits for replies: flight is at its limit
@@ -46,6 +48,16 @@ func (q *renewal[R]) waits(now, part time.Duration) bool { return now-q.since >=
 // next, because the renewal is urgent (a caller waits for it), or ttl or left is short. Otherwise
 // call Schedule next.
 func (rs *Renewals[N, R]) Add(n N, call R, ttl, left time.Duration, urgent bool, now time.Duration) (atOnce bool) {
+	r := rs.at(n)
+	wait := min(20*time.Millisecond, ttl/1000, left/100)
+	if r.waiting() == 0 || wait < r.wait {
+		r.wait = wait
+	}
+	r.queue = append(r.queue, renewal[R]{call, now, ttl})
+	return urgent || wait < soonest
+}
+
+func (rs *Renewals[N, R]) at(n N) *renewer[N, R] {
 	r := rs.of[n]
 	if r == nil {
 		if rs.of == nil {
@@ -55,13 +67,14 @@ func (rs *Renewals[N, R]) Add(n N, call R, ttl, left time.Duration, urgent bool,
 		rs.of[n] = r
 		rs.turns = append(rs.turns, r)
 	}
-	wait := min(20*time.Millisecond, ttl/1000, left/100)
-	if r.waiting() == 0 || wait < r.wait {
-		r.wait = wait
-	}
-	r.queue = append(r.queue, renewal[R]{call, now, ttl})
-	return urgent || wait < soonest
+	return r
 }
+
+// PerSecond is the unit of Expect: a millionth of a renewal a second.
+const PerSecond = 1e6
+
+// Expect adds to the renewals that the holds take at a node, in PerSecond.
+func (rs *Renewals[N, R]) Expect(n N, more int64) { rs.at(n).expect += more }
 
 // Schedule returns the time of the next turn, and whether to set the timer to it.
 func (rs *Renewals[N, R]) Schedule(now time.Duration) (at time.Duration, set bool) {
@@ -148,10 +161,14 @@ const mostRenewing = 0.5
 // renewal has waited for an eighth of its TTL, or if the client's holds need more than mostRenewing
 // of the node's time. Waiting renewals alone would show this too late: a new hold is first renewed
 // after a third of its TTL.
-func (rs *Renewals[N, R]) Behind(n N, perSecond float64, now time.Duration) bool {
+func (rs *Renewals[N, R]) Behind(n N, now time.Duration) bool {
 	r := rs.of[n]
-	return r != nil && (r.waiting() > 0 && r.queue[r.taken].waits(now, 8) || perSecond*r.each.Seconds() > mostRenewing)
+	return r != nil && (r.waiting() > 0 && r.queue[r.taken].waits(now, 8) ||
+		now-r.eachAt < eachFor && float64(r.expect)/PerSecond*r.each.Seconds() > mostRenewing)
 }
+
+// eachFor is how long a measured time of a renewal counts.
+const eachFor = 10 * time.Second
 
 // Landed records replies of a node that came after took; 0 if they are none. It reports whether a part of its queue
 // waited for them. If so, call Take next.
@@ -167,8 +184,12 @@ func (rs *Renewals[N, R]) Landed(n N, replies int, took, now time.Duration) (aga
 	// What came before the request before it did not take the node's time.
 	busy := max(min(took, now-r.landed)-r.trip, 0)
 	r.landed = now
-	if replies >= MaxRenewals/10 {
-		r.each += (busy/time.Duration(replies) - r.each) / 8
+	// A slow process makes some requests look long, a slow node makes all of them long.
+	if each := busy / time.Duration(replies); replies >= MaxRenewals/10 {
+		if now-r.eachAt < eachFor {
+			each = min(each, r.each+max(r.each/4, time.Microsecond))
+		}
+		r.each, r.eachAt = each, now
 	}
 	return r.jammed
 }

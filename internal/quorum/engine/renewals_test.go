@@ -102,6 +102,8 @@ func TestAttemptsWaitForRenewalsThatAreBehind(t *testing.T) {
 		{50 * time.Millisecond, 200 * time.Microsecond, true},
 	} {
 		var rs Renewals[string, int]
+		rs.Expect("n", 3*holds*PerSecond/10)
+		rs.Expect("other", 1e9*PerSecond)
 		now := time.Second
 		for _, n := range slices.Repeat([]int{1, 100, 500}, 20) {
 			for range n {
@@ -112,13 +114,13 @@ func TestAttemptsWaitForRenewalsThatAreBehind(t *testing.T) {
 			now += took
 			rs.Landed("n", n, took, now)
 		}
-		if got := rs.Behind("n", 3*holds/ttl.Seconds(), now); got != tt.want {
+		if got := rs.Behind("n", now); got != tt.want {
 			t.Errorf("a node %v away that takes %v for a renewal: behind %v", tt.trip, tt.each, got)
 		}
 	}
 	var rs Renewals[string, int]
 	rs.Add("n", 0, ttl, ttl, false, time.Second)
-	if rs.Behind("n", 0, 2*time.Second) || !rs.Behind("n", 0, 3*time.Second) {
+	if rs.Behind("n", 2*time.Second) || !rs.Behind("n", 3*time.Second) {
 		t.Error("a renewal is behind after an eighth of its TTL")
 	}
 }
