@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
@@ -51,6 +52,22 @@ func TestDialSpeaksTLSToWhomItTrusts(t *testing.T) {
 		}
 		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
 			t.Errorf("%s: error %v, want one of the certificate", name, err)
+		}
+	}
+}
+
+// A server takes the first bytes of TLS for the beginning of a command, and waits for the rest.
+func TestAPortWithoutTLSIsNamed(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	locktest.Must(t, err, "Listen")
+	t.Cleanup(func() { _ = silent.Close() })
+	s := miniredis.NewMiniRedis()
+	locktest.Must(t, s.Start(), "Start")
+	t.Cleanup(s.Close)
+	for name, addr := range map[string]string{"silent": silent.Addr().String(), "answers with an error": s.Addr()} {
+		for _, opts := range [][]node.Option{nil, {node.WithTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12})}} {
+			_, err := dial(t, "rediss://"+addr, append(opts, node.WithTimeout(300*time.Millisecond))...).Mutex("x").TryLock(t.Context())
+			says(t, name, err, "if the port is without TLS, use a redis:// URL")
 		}
 	}
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 // A lane dials, go-redis shakes hands (HELLO, AUTH, SELECT), and then the lane takes the
@@ -73,6 +76,53 @@ func (n *Node) dialWithin(ctx context.Context) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// dialerOf returns go-redis's dialer. It shakes hands for TLS itself, since a server without TLS most
+// often waits for the rest of what it takes for a command.
+func (n *Node) dialerOf(o redis.Options) Dialer {
+	config := o.TLSConfig
+	o.TLSConfig = nil
+	dial := redis.NewDialer(&o)
+	if config == nil {
+		return dial
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if o.DialTimeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, o.DialTimeout)
+			defer cancel()
+		}
+		n.shaking.Store(false)
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		n.shaking.Store(true)
+		secure := tls.Client(conn, config)
+		err = secure.HandshakeContext(ctx)
+		if _, refused := errors.AsType[*tls.CertificateVerificationError](err); err == nil || refused {
+			n.shaking.Store(false)
+		}
+		switch {
+		case err == nil:
+			return secure, nil
+		case n.shaking.Load():
+			err = fmt.Errorf("%s: %w", noHandshake, err)
+		}
+		_ = conn.Close()
+		return nil, err
+	}
+}
+
+const noHandshake = "the TLS handshake fails: if the port is without TLS, use a redis:// URL"
+
+// unsentNow returns the error of a call that was not sent within its limit.
+func (n *Node) unsentNow() *quorumlock.NodeError {
+	if n.shaking.Load() {
+		return n.Failure(fmt.Errorf("%s: %w", noHandshake, errUnsent), true)
+	}
+	return n.unsent
 }
 
 // tryDial calls the dialer, which may be the user's.

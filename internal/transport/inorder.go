@@ -58,7 +58,7 @@ func (s *single) do(ctx context.Context, l line, deadline time.Time, calls []wir
 			// A batch of renewals or releases does not wait for one of them. They have tries of their own.
 			answer(s.node.sendAlone(ctx, calls, l.lane == quorum.Foreground || len(calls) == 1))
 		} else {
-			answer(unanswered(calls, s.node.unsent))
+			answer(unanswered(calls, s.node.unsentNow()))
 		}
 	})
 	if err != nil {

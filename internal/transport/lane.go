@@ -321,7 +321,7 @@ func (l *lane) expire() {
 				continue
 			}
 			hung = hung || len(l.underWay) > 0 && now.Sub(later(l.underWay[0].sent, l.heard)) >= l.node.connectLimit
-			t.fail(l.node.unsent)
+			t.fail(l.node.unsentNow())
 			unsent = append(unsent, t)
 			l.remove(t)
 			l.unload(t)

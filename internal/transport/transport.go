@@ -56,6 +56,7 @@ type Node struct {
 	lanes        [2]*lane       // by quorum.Lane; nil for a client of New
 	workers      errgroup.Group // of the lanes
 	connectLimit time.Duration  // limit of a lane's attempt to connect
+	shaking      atomic.Bool    // the last TLS handshake has not ended, or not with an answer
 	servers      servers        // of the lanes
 	dial         Dialer         // of the lanes
 	session      *redis.Options // of go-redis's handshakes for the lanes
@@ -109,7 +110,7 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	}
 	dial := n.config.Dialer
 	if dial == nil {
-		dial = redis.NewDialer(o)
+		dial = n.dialerOf(*o)
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	n.dial = dial
