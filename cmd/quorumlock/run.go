@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/errs"
@@ -145,6 +147,8 @@ func (c *runCommand) check() error {
 		return usageError("run: --release-on-failure without --every or --at-least: the lock is released anyway, leave it out")
 	case c.Wait != nil && c.kept() > 0 && *c.Wait >= c.kept():
 		return usageError(fmt.Sprintf("run: --wait %v outlasts the %v for which the lock is kept, so the command would run again: use a shorter --wait", *c.Wait, c.kept()))
+	case c.Wait != nil && c.Every > 0 && *c.Wait >= c.Every-c.kept():
+		return usageError(fmt.Sprintf("run: --wait %v with --every %v: after so late a run, the next one would be skipped: use a --wait below %v, or --at-least with a shorter time", *c.Wait, c.Every, c.Every-c.kept()))
 	case c.AtLeast < 0:
 		return usageError(fmt.Sprintf("run: --at-least %v is negative: use a positive duration", c.AtLeast))
 	case c.HeldStatus < 0 || c.HeldStatus > maxCommandStatus:
@@ -153,6 +157,9 @@ func (c *runCommand) check() error {
 	for _, name := range c.Names {
 		if err := quorumlock.CheckName(c.Prefix + name); err != nil {
 			return usageError("run: " + err.Error())
+		}
+		if strings.ContainsFunc(name, unicode.IsControl) {
+			return usageError(fmt.Sprintf("run: the name %.80q has a line break or another control character: use one argument for each name", name))
 		}
 	}
 	return nil

@@ -36,6 +36,9 @@ func SplitNodes(where, list string) ([]string, error) {
 	urls := strings.Split(list, ",")
 	for i, u := range urls {
 		urls[i] = strings.TrimSpace(u)
+		if strings.Count(urls[i], "://") > 1 {
+			return nil, errs.Misusef("%s: part %d of %d has several URLs: separate them by commas", where, i+1, len(urls))
+		}
 		if !isNodeURL(urls[i]) {
 			return nil, errs.Misusef("%s: part %d of %d is no redis://, rediss:// or unix:// URL: separate the URLs by commas, and write %%2C for a comma in a password",
 				where, i+1, len(urls))
