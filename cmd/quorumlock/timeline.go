@@ -53,9 +53,10 @@ type timelineBar struct {
 }
 
 type timelineTick struct {
-	X     float64
-	Y     int
-	Label string
+	X      float64
+	Y      int
+	Label  string
+	Anchor string
 }
 
 type timelineText struct {
@@ -103,15 +104,29 @@ func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.
 	slices.SortStableFunc(p.Text, func(a, b timelineText) int { return b.from.Compare(a.from) })
 	p.TextLeft = max(len(p.Text)-maxText, 0)
 	p.Text = p.Text[:len(p.Text)-p.TextLeft]
-	for i := range 6 {
-		ago := keep * time.Duration(5-i) / 5
-		label := "now"
-		if ago > 0 {
-			label = "−" + minutes(ago)
-		}
-		p.Ticks = append(p.Ticks, timelineTick{place(now.Add(-ago), now, keep), y, label})
-	}
+	p.Ticks = ticks(keep, y)
 	return p
+}
+
+// steps are the distances of the axis's marks. The first of them that makes six at most is taken; the
+// longest is enough for 24 hours, the longest timeline.
+var steps = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour}
+
+// ticks returns the marks of the axis, from now back to the beginning.
+func ticks(keep time.Duration, y int) (all []timelineTick) {
+	i := slices.IndexFunc(steps, func(d time.Duration) bool { return 6*d >= keep })
+	for now, ago := time.Now(), time.Duration(0); ago <= keep; ago += steps[i] {
+		t := timelineTick{place(now.Add(-ago), now, keep), y, "−" + minutes(ago), "middle"}
+		switch {
+		case ago == 0:
+			t.Label, t.Anchor = "now", "end"
+		case t.X < timelineLabels+3*charWidth: // the names cover what is further left
+			t.Anchor = "start"
+		}
+		all = append(all, t)
+	}
+	return all
 }
 
 // together groups the spans of a lane into bars: a bar has the spans that begin within minStep of
