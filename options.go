@@ -135,7 +135,7 @@ func WithRetention(d time.Duration) Option { return func(s *resolved) { s.Retent
 //   - a node is down, with the reason, or up again;
 //   - a renewal is late;
 //   - a lease is lost, with the reason and the nodes;
-//   - a call waits for a quorum.
+//   - a call waits for a quorum, or for a TTL for the same lease of its own process.
 //
 // Lines about nodes go to the logger of the client, if it has one, and not to that of a single
 // lock. Default: no logging.

@@ -482,13 +482,25 @@ func (c *call) run(ctx, waiting context.Context, entered <-chan struct{}) (*quor
 func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
 	client := c.lock.client
 	var why error
+	var long <-chan time.Time
+	var own quorumlock.Owner // the hold of this client that the call began to wait for
 	again := false
 	for wait := true; wait; {
 		wait = false
 		select {
 		case <-c.decided:
 		case <-c.waits:
+			if own == "" && len(c.lock.ofMutexes) > 0 {
+				if own = client.holderOf(c.lock); own != "" {
+					long = time.After(c.lock.set.TTL)
+				}
+			}
 			c.listen()
+			wait = true
+		case <-long:
+			if client.holderOf(c.lock) == own {
+				c.waitsForOwn(own)
+			}
 			wait = true
 		case <-waiting.Done():
 			why = waiting.Err()
@@ -522,6 +534,13 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 		return nil, errs.Join(why, c.last)
 	}
 	return nil, c.last
+}
+
+// waitsForOwn logs that the call may be within the hold that it waits for, without its context.
+func (c *call) waitsForOwn(holder quorumlock.Owner) {
+	c.log(func(log *slog.Logger) {
+		log.Warn("quorumlock: waiting for a TTL for the same lease of this process", "lock", c.lock.name, "owner", holder)
+	})
 }
 
 // seed returns a random seed for a machine, so that the pauses of machines differ.

@@ -204,6 +204,28 @@ func TestALockThatWaitsForItsOwnProcessSaysSo(t *testing.T) {
 	})
 }
 
+// A Lock within a hold, but without its context, waits for itself. The log says so once.
+func TestALockThatWaitsForItselfIsLoggedOnce(t *testing.T) {
+	for name, within := range map[string]time.Duration{"for a TTL": 0, "for less": 9 * time.Second} {
+		locktest.Run(t, name, func(t *testing.T) {
+			log, logger := locktest.Logger()
+			c, _ := locktest.Client(t, 3, logger)
+			lease := locktest.MustLock(t, c.Mutex("x"))
+			if within > 0 {
+				time.AfterFunc(within, func() { locktest.MustUnlock(t, lease) })
+			}
+			inner, err := c.Mutex("x").Lock(locktest.Within(t, time.Minute))
+			want := 1
+			if within > 0 {
+				want = 0
+				locktest.Must(t, err, "Lock")
+				locktest.MustUnlock(t, inner)
+			}
+			locktest.Equal(t, len(log.Lines("waiting for a TTL for the same lease of this process", "lock=x")), want, "the lines of the log")
+		})
+	}
+}
+
 // An exhausted time budget is 0 or negative. It means "no wait", not "for ever".
 func TestNoTimeToWaitIsNoWaiting(t *testing.T) {
 	for name, tt := range map[string]struct {
