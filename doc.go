@@ -6,7 +6,8 @@
 //	...
 //	lock := client.Mutex("myapp:lock:invoice:1042")
 //	err = quorumlock.Do(ctx, lock, func(ctx context.Context) error {
-//		return charge(ctx) // ctx is cancelled when the lock is lost
+//		// ctx is cancelled when the lock is lost. It has the fencing token for package fence.
+//		return charge(ctx)
 //	})
 //
 // This package has the vocabulary that all kinds of locks share. The locks are in other packages:
