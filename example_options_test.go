@@ -142,12 +142,12 @@ func (audit) Begin(ctx context.Context, _ string) context.Context { return ctx }
 
 func (audit) Observe(_ context.Context, e quorumlock.Event) {
 	switch e.Kind {
-	case quorumlock.Acquired:
+	case quorumlock.EventAcquired:
 		fmt.Println("acquired", e.Lock, "with", e.Attempts, "attempt")
-	case quorumlock.Refused:
+	case quorumlock.EventRefused:
 		fmt.Println("refused", e.Lock, "since it is", e.ErrorType())
-	case quorumlock.Lost:
-		fmt.Println("lost", e.Lock, "because its keys are gone:", e.Reason == quorumlock.LostKeysGone)
+	case quorumlock.EventLost:
+		fmt.Println("lost", e.Lock, "because its keys are gone:", e.Reason == quorumlock.LossKeysGone)
 	}
 }
 

@@ -13,7 +13,7 @@ type Observer interface {
 	// Begin is called with the ctx of each call of Lock or TryLock, unless the call's arguments are
 	// invalid or its client is closed. Begin returns ctx or a context that descends from it. The
 	// events of the call, and of its hold, come with the returned context, and the lease's context
-	// descends from it. One Acquired or one Refused follows.
+	// descends from it. One EventAcquired or one EventRefused follows.
 	Begin(ctx context.Context, lock string) context.Context
 
 	// Observe is called after an event. [EventKind] documents the ctx of each kind.
@@ -26,40 +26,42 @@ type Event struct {
 	Kind EventKind
 	Lock string // the name of the lock, without its prefix; empty for events of nodes
 
-	// For Acquired, Refused, Released and NodeAsked: the duration of the call.
+	// For EventAcquired, EventRefused, EventReleased and EventNodeAsked: the duration of the call.
 	Took time.Duration
 
-	// For Acquired and Refused.
+	// For EventAcquired and EventRefused.
 	Try      bool          // the call was TryLock, or Lock with a WithWait of 0
 	Waited   time.Duration // since a holder, or a lack of a quorum or of room, delayed it; or 0
 	Attempts int           // 0 if the call re-entered its own hold, or was never sent
 	Handed   bool          // the previous holder handed the lock over
 	Steps    []Step        // the first 64 steps, in order
 
-	// For Acquired and Released. The lease's context descends from the context that Begin returned.
+	// For EventAcquired and EventReleased. The lease's context descends from the context that Begin
+	// returned.
 	Lease *Lease
 
-	// For Released and Lost: whether the event ends the hold, and how long the hold lasted. A
-	// Released does not end the hold if the hold has other leases, or was lost before. So each hold
-	// ends once.
+	// For EventReleased and EventLost: whether the event ends the hold, and how long the hold
+	// lasted. An EventReleased does not end the hold if the hold has other leases, or was lost
+	// before. So each hold ends once.
 	Ended bool
 	Held  time.Duration
 
-	// For Renewed: how much later the renewal was confirmed than it was due.
+	// For EventRenewed: how much later the renewal was confirmed than it was due.
 	Lag time.Duration
 
-	// For Lost.
+	// For EventLost.
 	Reason LossReason
 
 	// For the events of nodes: the node's address, or the name from node.WithName.
 	Node string
 
-	// For NodeAsked: the client's attempts in flight at the node after the round trip, their limit,
-	// and the attempts that wait unsent in the process, for any nodes. Only first attempts of calls
-	// count.
+	// For EventNodeAsked: the client's attempts in flight at the node after the round trip, their
+	// limit, and the attempts that wait unsent in the process, for any nodes. Only first attempts
+	// of calls count.
 	InFlight, Limit, Unsent int
 
-	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a failed Released or NodeAsked.
+	// For EventRefused, EventRenewalLate, EventLost (a *LostError), EventNodeDown, and a failed
+	// EventReleased or EventNodeAsked.
 	Err error
 }
 
@@ -95,33 +97,34 @@ func (e Event) ErrorType() string {
 	return "_OTHER"
 }
 
-// EventKind is the type of an [Event]. Acquired and Refused come with the ctx from Begin. Renewed,
-// RenewalLate and Lost come with the ctx from the Begin of the call that acquired the hold.
-// Released comes with the ctx of Unlock, and the events of nodes come with context.Background.
+// EventKind is the type of an [Event]. EventAcquired and EventRefused come with the ctx from Begin.
+// EventRenewed, EventRenewalLate and EventLost come with the ctx from the Begin of the call that
+// acquired the hold. EventReleased comes with the ctx of Unlock, and the events of nodes come with
+// context.Background.
 type EventKind int
 
 const (
-	Acquired    EventKind = iota + 1 // Lock or TryLock returns a lease
-	Refused                          // Lock or TryLock returns an error
-	Renewed                          // the hold has a watchdog, and it or Extend renewed the hold
-	RenewalLate                      // a renewal found no quorum, as the first in a row
-	Lost                             // a hold is lost, once for all its leases
-	Released                         // Unlock returns
-	NodeAsked                        // a round trip ended; Err is nil if the node answered
-	NodeDown                         // a node that was up failed to answer
-	NodeUp                           // a node that was down answers again
+	EventAcquired    EventKind = iota + 1 // Lock or TryLock returns a lease
+	EventRefused                          // Lock or TryLock returns an error
+	EventRenewed                          // the hold has a watchdog, and it or Extend renewed the hold
+	EventRenewalLate                      // a renewal found no quorum, as the first in a row
+	EventLost                             // a hold is lost, once for all its leases
+	EventReleased                         // Unlock returns
+	EventNodeAsked                        // a round trip ended; Err is nil if the node answered
+	EventNodeDown                         // a node that was up failed to answer
+	EventNodeUp                           // a node that was down answers again
 )
 
 // LossReason is the reason of a loss in one word, for metrics. [LostError] has the details.
 type LossReason string
 
 const (
-	LostNotRenewed  LossReason = "not_renewed"  // no quorum renewed it in time
-	LostNotExtended LossReason = "not_extended" // there is no watchdog, and no Extend in time
-	LostKeysGone    LossReason = "keys_gone"    // too many nodes no longer have its key
-	LostMaxHold     LossReason = "max_hold"     // the limit of WithMaxHold is over
-	LostClosed      LossReason = "closed"       // the client was closed
-	LostResigned    LossReason = "resigned"     // a leader resigned, and its work had not unlocked
+	LossNotRenewed  LossReason = "not_renewed"  // no quorum renewed it in time
+	LossNotExtended LossReason = "not_extended" // there is no watchdog, and no Extend in time
+	LossKeysGone    LossReason = "keys_gone"    // too many nodes no longer have its key
+	LossMaxHold     LossReason = "max_hold"     // the limit of WithMaxHold is over
+	LossClosed      LossReason = "closed"       // the client was closed
+	LossResigned    LossReason = "resigned"     // a leader resigned, and its work had not unlocked
 )
 
 // Step is a moment in a call of Lock or TryLock.

@@ -295,9 +295,9 @@ func TestAnObserverLearnsOfTheRoundTripsOfAnElection(t *testing.T) {
 		after := func(what string, asks, downs int) {
 			t.Helper()
 			synctest.Wait()
-			locktest.Equal(t, events.Of(quorumlock.NodeAsked)-asked, asks, "%s: nodes were asked", what)
-			locktest.Equal(t, events.Of(quorumlock.NodeDown), downs, "%s: nodes went down so far", what)
-			asked = events.Of(quorumlock.NodeAsked)
+			locktest.Equal(t, events.Of(quorumlock.EventNodeAsked)-asked, asks, "%s: nodes were asked", what)
+			locktest.Equal(t, events.Of(quorumlock.EventNodeDown), downs, "%s: nodes went down so far", what)
+			asked = events.Of(quorumlock.EventNodeAsked)
 		}
 		c[0].nobody(t)
 		after("a read", 5, 0)
@@ -308,7 +308,7 @@ func TestAnObserverLearnsOfTheRoundTripsOfAnElection(t *testing.T) {
 		c[0].paths[4].Restart(true)
 		term := c[0].leads(t)
 		time.Sleep(time.Second)
-		asked = events.Of(quorumlock.NodeAsked)
+		asked = events.Of(quorumlock.EventNodeAsked)
 		locktest.Must(t, term.Proclaim(t.Context(), "1"), "Proclaim")
 		after("a proclamation", 5, 1)
 	}, quorumlock.WithObserver(&events))

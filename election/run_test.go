@@ -217,7 +217,7 @@ func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
 	}, logger)
 	var lost []quorumlock.LossReason
 	losses := locktest.Observer(func(e quorumlock.Event) {
-		if e.Kind == quorumlock.Lost {
+		if e.Kind == quorumlock.EventLost {
 			lost = append(lost, e.Reason)
 		}
 	})
@@ -238,7 +238,7 @@ func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
 		locktest.Is(t, c[0].Resign(t.Context()), election.ErrNotDrained, "Resign")
 		c[1].leads(t)
 		locktest.Took(t, began, 0, quorumlock.DefaultTTL+time.Second, "the next leads")
-		if len(lost) != 1 || lost[0] != quorumlock.LostResigned {
+		if len(lost) != 1 || lost[0] != quorumlock.LossResigned {
 			t.Errorf("the observer is told of the losses %q", lost)
 		}
 		close(hang)

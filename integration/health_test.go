@@ -11,7 +11,7 @@ import (
 )
 
 // found checks that a check finds one thing at one server.
-func found(t *testing.T, c *redlock.Client, s *server, kind redlock.Kind, severity redlock.Severity, says string) {
+func found(t *testing.T, c *redlock.Client, s *server, kind redlock.FindingKind, severity redlock.Severity, says string) {
 	t.Helper()
 	h, err := c.Diagnose(t.Context())
 	must(t, err)
@@ -21,7 +21,7 @@ func found(t *testing.T, c *redlock.Client, s *server, kind redlock.Kind, severi
 	if f := h.Findings[0]; f.Kind != kind || f.Severity != severity || f.Node != s.addr || !strings.Contains(f.Problem, says) {
 		t.Errorf("found %+v, want %s (%v) of %s that says %q", f, kind, severity, s.addr, says)
 	}
-	if h.OK() != (severity == redlock.Advice) {
+	if h.OK() != (severity == redlock.SeverityAdvice) {
 		t.Errorf("OK is %v with a %v", h.OK(), severity)
 	}
 }
@@ -56,31 +56,31 @@ func TestCheckFindsWhatIsWrongWithAServer(t *testing.T) {
 	}
 	for name, way := range map[string]struct {
 		spoil, heal func(ctx context.Context, s *server) error
-		kind        redlock.Kind
+		kind        redlock.FindingKind
 		severity    redlock.Severity
 		says        string
 	}{
 		"it evicts": {set("maxmemory", "1gb", "maxmemory-policy", "allkeys-lru"), set("maxmemory", "0", "maxmemory-policy", "noeviction"),
-			redlock.Evicts, redlock.Failure, "allkeys-lru"},
-		"fsync every second":  {set("appendfsync", "everysec"), set("appendfsync", "always"), redlock.Forgets, redlock.Warning, "everysec"},
-		"no append-only file": {set("appendonly", "no"), set("appendonly", "yes"), redlock.Forgets, redlock.Warning, "no append-only file"},
+			redlock.FindingEvicts, redlock.SeverityFailure, "allkeys-lru"},
+		"fsync every second":  {set("appendfsync", "everysec"), set("appendfsync", "always"), redlock.FindingForgets, redlock.SeverityWarning, "everysec"},
+		"no append-only file": {set("appendonly", "no"), set("appendonly", "yes"), redlock.FindingForgets, redlock.SeverityWarning, "no append-only file"},
 		"a replica": {
 			func(ctx context.Context, s *server) error { return s.admin.ReplicaOf(ctx, "127.0.0.1", "1").Err() },
 			func(ctx context.Context, s *server) error { return s.admin.ReplicaOf(ctx, "NO", "ONE").Err() },
-			redlock.NotMaster, redlock.Failure, "is a replica"},
+			redlock.FindingNotMaster, redlock.SeverityFailure, "is a replica"},
 		"CONFIG denied": {
 			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "-config") },
 			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "+config") },
-			redlock.Untold, redlock.Advice, "NOPERM"},
+			redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM"},
 		"INFO denied": {
 			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "-info") },
 			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "+info") },
-			redlock.Untold, redlock.Advice, "NOPERM"},
-		"a password": {set("requirepass", "right"), set("requirepass", ""), redlock.Refuses, redlock.Warning, "NOAUTH"},
+			redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM"},
+		"a password": {set("requirepass", "right"), set("requirepass", ""), redlock.FindingRefuses, redlock.SeverityWarning, "NOAUTH"},
 		"PEXPIRE denied": {
 			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "-pexpire") },
 			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "+pexpire") },
-			redlock.Refuses, redlock.Warning, "(PEXPIRE)"},
+			redlock.FindingRefuses, redlock.SeverityWarning, "(PEXPIRE)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasSuffix(name, "denied") {
@@ -97,17 +97,17 @@ func TestCheckTellsOfServersThatAreDownAndOfTooFew(t *testing.T) {
 	needServers(t)
 	c := dial(t, five, unhurried)
 	five[0].pause(t)
-	found(t, c, five[0], redlock.Unreachable, redlock.Warning, "deadline exceeded")
+	found(t, c, five[0], redlock.FindingUnreachable, redlock.SeverityWarning, "deadline exceeded")
 	five[0].resume(t)
 	five[0].kill(t)
-	found(t, c, five[0], redlock.Unreachable, redlock.Warning, "")
+	found(t, c, five[0], redlock.FindingUnreachable, redlock.SeverityWarning, "")
 	five[1].kill(t)
 	five[2].kill(t)
 	h, err := c.Diagnose(t.Context())
 	if e, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || e.Granted != 2 || e.Needed != 3 {
 		t.Errorf("%v, want a *QuorumError with 2 of 3", err)
 	}
-	if len(h.Findings) != 4 || h.Findings[0].Kind != redlock.NoQuorum || h.Findings[0].Severity != redlock.Failure {
+	if len(h.Findings) != 4 || h.Findings[0].Kind != redlock.FindingNoQuorum || h.Findings[0].Severity != redlock.SeverityFailure {
 		t.Errorf("found:\n%v", h)
 	}
 }

@@ -145,7 +145,7 @@ func (h *hold) EndLease(ctx context.Context, lease *quorumlock.Lease, keep time.
 	began := time.Now()
 	lost, left, err := h.leave(lease, keep)
 	if o := h.locker.set.Observer; o != nil {
-		o.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: h.locker.name, Took: time.Since(began), Lease: lease,
+		o.Observe(ctx, quorumlock.Event{Kind: quorumlock.EventReleased, Lock: h.locker.name, Took: time.Since(began), Lease: lease,
 			Ended: left == 0 && !lost, Held: time.Since(h.granted), Err: err})
 	}
 	return err

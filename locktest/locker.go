@@ -103,9 +103,9 @@ func (l *Locker) observed(ctx context.Context, try bool, acquire func(context.Co
 		ctx = c
 	}
 	lease, err := acquire(ctx)
-	e := quorumlock.Event{Kind: quorumlock.Acquired, Lock: l.name, Took: time.Since(began), Try: try, Lease: lease, Err: err}
+	e := quorumlock.Event{Kind: quorumlock.EventAcquired, Lock: l.name, Took: time.Since(began), Try: try, Lease: lease, Err: err}
 	if err != nil {
-		e.Kind = quorumlock.Refused
+		e.Kind = quorumlock.EventRefused
 	}
 	o.Observe(ctx, e)
 	return lease, err

@@ -60,9 +60,9 @@ func (u *unlocked) Observe(_ context.Context, e quorumlock.Event) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch e.Kind {
-	case quorumlock.Acquired:
+	case quorumlock.EventAcquired:
 		u.leases[e.Lease], _ = e.Lease.Context().Value(whereKey{u}).(string)
-	case quorumlock.Released:
+	case quorumlock.EventReleased:
 		delete(u.leases, e.Lease)
 	}
 }

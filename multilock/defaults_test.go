@@ -16,7 +16,7 @@ func TestAMultiLockHasTheDefaultsOfItsClientUntilAnOptionOverridesThem(t *testin
 		lines, logger := locktest.Logger()
 		acquired := 0
 		seen := locktest.Observer(func(e quorumlock.Event) {
-			if e.Kind == quorumlock.Acquired && strings.Contains(e.Lock, " + ") {
+			if e.Kind == quorumlock.EventAcquired && strings.Contains(e.Lock, " + ") {
 				acquired++
 			}
 		})

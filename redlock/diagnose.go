@@ -76,46 +76,48 @@ func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeRep
 
 // judge finds the problems of one node.
 func (c *Client) judge(n NodeReport) (found []Finding) {
-	add := func(k Kind, s Severity, problem, fix string) {
+	add := func(k FindingKind, s Severity, problem, fix string) {
 		found = append(found, Finding{k, s, n.Node, problem, fix})
 	}
 	s := n.Status
 	if err := cmp.Or(n.Refusal, n.Err); errors.Is(err, quorumlock.ErrSeveralServers) {
-		add(SeveralServers, Failure, "its address leads to several servers: "+strings.TrimPrefix(reason(n, err), quorumlock.ErrSeveralServers.Error()+": "),
+		add(FindingSeveralServers, SeverityFailure, "its address leads to several servers: "+strings.TrimPrefix(reason(n, err), quorumlock.ErrSeveralServers.Error()+": "),
 			"give each server an address of its own, and the client all of them")
 		return found
 	}
 	if n.Err != nil && refused(n.Err) {
-		add(Refuses, Warning, "refuses this client: "+reason(n, n.Err), fixOf(n.Err))
+		add(FindingRefuses, SeverityWarning, "refuses this client: "+reason(n, n.Err), fixOf(n.Err))
 		return found
 	} else if n.Err != nil {
-		add(Unreachable, Warning, "does not answer: "+reason(n, n.Err), "look at the server, its address and the network between")
+		add(FindingUnreachable, SeverityWarning, "does not answer: "+reason(n, n.Err), "look at the server, its address and the network between")
 		return found
 	}
 	if major, err := strconv.Atoi(strings.Split(s.Version, ".")[0]); err == nil && major < 5 {
-		add(TooOld, Failure, "runs version "+s.Version, "use Redis 5 or newer, or Valkey")
+		add(FindingTooOld, SeverityFailure, "runs version "+s.Version, "use Redis 5 or newer, or Valkey")
 	}
 	if s.Role != "" && s.Role != "master" {
-		add(NotMaster, Failure, "is a "+s.Role+", which takes no locks", refusal.NotMaster)
+		add(FindingNotMaster, SeverityFailure, "is a "+s.Role+", which takes no locks", refusal.NotMaster)
 	}
 	if s.Shard {
-		add(Shard, Failure, "is one server of a Redis cluster, which grants only the names of its own slots", refusal.Shard)
+		add(FindingShard, SeverityFailure, "is one server of a Redis cluster, which grants only the names of its own slots", refusal.Shard)
 	}
 	if s.MaxMemory > 0 && s.Eviction != "noeviction" && s.Eviction != "" {
-		add(Evicts, Failure, fmt.Sprintf("maxmemory is %d bytes and maxmemory-policy %s: keys can be dropped while they are held", s.MaxMemory, s.Eviction),
+		add(FindingEvicts, SeverityFailure, fmt.Sprintf("maxmemory is %d bytes and maxmemory-policy %s: keys can be dropped while they are held", s.MaxMemory, s.Eviction),
 			"set maxmemory-policy noeviction")
 	}
 	c.judgeRestart(s, add)
-	explained := func(f Finding) bool { return f.Kind == NotMaster || f.Kind == Shard || f.Kind == Quarantined }
+	explained := func(f Finding) bool {
+		return f.Kind == FindingNotMaster || f.Kind == FindingShard || f.Kind == FindingQuarantined
+	}
 	if n.Refusal != nil && !slices.ContainsFunc(found, explained) {
-		add(Refuses, Warning, "refuses a lock: "+reason(n, n.Refusal), fixOf(n.Refusal))
+		add(FindingRefuses, SeverityWarning, "refuses a lock: "+reason(n, n.Refusal), fixOf(n.Refusal))
 	}
 	if n.Deaf != nil {
-		add(Refuses, Advice, "refuses the channels of waiters, which hear of no release and look every 600 ms: "+reason(n, n.Deaf),
+		add(FindingRefuses, SeverityAdvice, "refuses the channels of waiters, which hear of no release and look every 600 ms: "+reason(n, n.Deaf),
 			"allow the user +subscribe, +publish and the channels in docs/security.md, which a new user lacks since Redis 7")
 	}
 	if s.MovingSlots > 0 {
-		add(Refuses, Warning, fmt.Sprintf("is a cluster that moves %d of its slots: locks in them are neither granted nor released until the move ends", s.MovingSlots),
+		add(FindingRefuses, SeverityWarning, fmt.Sprintf("is a cluster that moves %d of its slots: locks in them are neither granted nor released until the move ends", s.MovingSlots),
 			"wait until the move has ended; redis-cli --cluster fix ends one that was interrupted")
 	}
 	if off := s.ClockOffset.Abs() - s.RoundTrip/2; off > maxClockOffset {
@@ -123,7 +125,7 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 		if s.ClockOffset < 0 {
 			which = "behind"
 		}
-		add(ClockApart, Warning, fmt.Sprintf("its clock is %v %s this machine's", s.ClockOffset.Abs().Round(time.Millisecond), which),
+		add(FindingClockApart, SeverityWarning, fmt.Sprintf("its clock is %v %s this machine's", s.ClockOffset.Abs().Round(time.Millisecond), which),
 			"keep both in step with a time server, by slewing: a step at the node can end locks early")
 	}
 	for _, err := range s.Untold {
@@ -131,19 +133,19 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 		if r, _ := refusal.Of(err); r.Kind == refusal.Command {
 			fix = "check the rest by hand: docs/nodes.md lists the lines of redis.conf"
 		}
-		add(Untold, Advice, "does not tell all: "+err.Error(), fix)
+		add(FindingUntold, SeverityAdvice, "does not tell all: "+err.Error(), fix)
 	}
 	return found
 }
 
 // judgeRestart finds the effects of a restart of the node on locks.
-func (c *Client) judgeRestart(s node.Status, add func(k Kind, s Severity, problem, fix string)) {
+func (c *Client) judgeRestart(s node.Status, add func(k FindingKind, s Severity, problem, fix string)) {
 	quarantine := options.Quarantine(&c.set)
 	switch {
 	case quarantine > 0 && s.RunID == "":
-		add(Quarantined, Failure, "does not tell its uptime, so that the restart guard keeps it out", "allow the user +info")
+		add(FindingQuarantined, SeverityFailure, "does not tell its uptime, so that the restart guard keeps it out", "allow the user +info")
 	case quarantine > 0 && s.Uptime <= quarantine+time.Second:
-		add(Quarantined, Advice, "has started lately, so that the restart guard keeps it out", fmt.Sprintf("wait for %v", quarantine+2*time.Second-s.Uptime))
+		add(FindingQuarantined, SeverityAdvice, "has started lately, so that the restart guard keeps it out", fmt.Sprintf("wait for %v", quarantine+2*time.Second-s.Uptime))
 	}
 	if quarantine > 0 {
 		return
@@ -152,15 +154,15 @@ func (c *Client) judgeRestart(s node.Status, add func(k Kind, s Severity, proble
 	switch {
 	case s.AppendFsync == "":
 	case s.AppendFsync == "off":
-		add(Forgets, Warning, "has no append-only file: a restart loses locks that are held", fix)
+		add(FindingForgets, SeverityWarning, "has no append-only file: a restart loses locks that are held", fix)
 	case s.AppendFsync != "always":
-		add(Forgets, Warning, "appendfsync is "+s.AppendFsync+": a restart can lose the latest locks", fix)
+		add(FindingForgets, SeverityWarning, "appendfsync is "+s.AppendFsync+": a restart can lose the latest locks", fix)
 	case s.NoFsyncOnRewrite:
-		add(Forgets, Warning, "no-appendfsync-on-rewrite is yes: a power cut during a save or rewrite loses the latest locks, as with appendfsync no",
+		add(FindingForgets, SeverityWarning, "no-appendfsync-on-rewrite is yes: a power cut during a save or rewrite loses the latest locks, as with appendfsync no",
 			"set no-appendfsync-on-rewrite no, or use WithRestartGuard")
 	}
 	if s.Replicas > 0 {
-		add(Forgets, Warning, fmt.Sprintf("has %d replicas: if one of them takes over, it may lack the latest locks", s.Replicas),
+		add(FindingForgets, SeverityWarning, fmt.Sprintf("has %d replicas: if one of them takes over, it may lack the latest locks", s.Replicas),
 			"detach the replicas, or use WithRestartGuard")
 	}
 }
@@ -175,7 +177,7 @@ func judgeTogether(nodes []NodeReport, quorum int) (found []Finding) {
 		}
 		run := n.Status.RunID
 		if other, ok := first[run]; ok && run != "" {
-			found = append(found, Finding{SameServer, Failure, n.Node, "is the same server as " + other,
+			found = append(found, Finding{FindingSameServer, SeverityFailure, n.Node, "is the same server as " + other,
 				"give each server once: its vote counts once"})
 			continue
 		}
@@ -185,15 +187,15 @@ func judgeTogether(nodes []NodeReport, quorum int) (found []Finding) {
 		}
 	}
 	if servers < quorum {
-		found = append(found, Finding{NoQuorum, Failure, "",
+		found = append(found, Finding{FindingNoQuorum, SeverityFailure, "",
 			fmt.Sprintf("%d of %d nodes are servers that grant locks, and a lock takes %d", servers, len(nodes), quorum),
 			"bring back those that do not answer or refuse, or add servers"})
 	}
 	switch n := len(nodes); {
 	case n == 1:
-		found = append(found, Finding{OneNode, Advice, "", "there is one node only: a lock is lost with it", "use three or five nodes"})
+		found = append(found, Finding{FindingOneNode, SeverityAdvice, "", "there is one node only: a lock is lost with it", "use three or five nodes"})
 	case n%2 == 0 && quorum == n/2+1:
-		found = append(found, Finding{EvenNodes, Advice, "", fmt.Sprintf("there are %d nodes, of which %d may be down, no more than with %d", n, n-quorum, n-1),
+		found = append(found, Finding{FindingEvenNodes, SeverityAdvice, "", fmt.Sprintf("there are %d nodes, of which %d may be down, no more than with %d", n, n-quorum, n-1),
 			fmt.Sprintf("use %d nodes, or %d", n+1, n-1)})
 	}
 	return found

@@ -72,7 +72,7 @@ func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
 
 // Ready reports the node only if the node would not grant a lock now.
 func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
-	found := func(kind redlock.Kind, severity redlock.Severity, problem, fix string) []redlock.Finding {
+	found := func(kind redlock.FindingKind, severity redlock.Severity, problem, fix string) []redlock.Finding {
 		return []redlock.Finding{{Kind: kind, Severity: severity, Problem: problem, Fix: fix}}
 	}
 	const moved = "MOVED 7 10.0.0.9:6379"
@@ -95,54 +95,54 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 		want    []redlock.Finding
 		unready string // the error of the node in Ready; "" if it would grant a lock
 	}{
-		"down":                 {(*embedded.Server).Kill, nil, found(redlock.Unreachable, redlock.Warning, "connection refused", ""), "connection refused"},
-		"frozen":               {(*embedded.Server).Stall, nil, found(redlock.Unreachable, redlock.Warning, "deadline exceeded", ""), "deadline exceeded"},
-		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, found(redlock.Refuses, redlock.Warning, "NOAUTH", "user and password"), "NOAUTH"},
+		"down":                 {(*embedded.Server).Kill, nil, found(redlock.FindingUnreachable, redlock.SeverityWarning, "connection refused", ""), "connection refused"},
+		"frozen":               {(*embedded.Server).Stall, nil, found(redlock.FindingUnreachable, redlock.SeverityWarning, "deadline exceeded", ""), "deadline exceeded"},
+		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, found(redlock.FindingRefuses, redlock.SeverityWarning, "NOAUTH", "user and password"), "NOAUTH"},
 		"a shard of a cluster": {shard(map[string]string{"redis_mode": "cluster"}), nil,
-			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone"), "MOVED 7"},
+			found(redlock.FindingShard, redlock.SeverityFailure, "one server of a Redis cluster", "stand alone"), "MOVED 7"},
 		"a shard of a Valkey cluster": {shard(map[string]string{"redis_mode": "", "server_mode": "cluster"}), nil,
-			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone"), "MOVED 7"},
-		"a shard that tells nothing": {refuse(moved), nil, found(redlock.Refuses, redlock.Warning, "MOVED 7", "stand alone"), "MOVED 7"},
-		"out of memory":              {refuse(outOfMemory), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: OOM", "maxmemory"), "OOM"},
-		"unknown words":              {refuse("EXTRA who knows"), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: EXTRA who knows", "log"), "EXTRA"},
+			found(redlock.FindingShard, redlock.SeverityFailure, "one server of a Redis cluster", "stand alone"), "MOVED 7"},
+		"a shard that tells nothing": {refuse(moved), nil, found(redlock.FindingRefuses, redlock.SeverityWarning, "MOVED 7", "stand alone"), "MOVED 7"},
+		"out of memory":              {refuse(outOfMemory), nil, found(redlock.FindingRefuses, redlock.SeverityWarning, "refuses a lock: OOM", "maxmemory"), "OOM"},
+		"unknown words":              {refuse("EXTRA who knows"), nil, found(redlock.FindingRefuses, redlock.SeverityWarning, "refuses a lock: EXTRA who knows", "log"), "EXTRA"},
 		"a renamed command": {refuse("ERR unknown command 'evalsha', with args beginning with: 's3cret' "), nil,
-			found(redlock.Refuses, redlock.Warning, "refuses a lock: ERR unknown command 'evalsha'", "rename-command"), "ERR unknown command 'evalsha'"},
+			found(redlock.FindingRefuses, redlock.SeverityWarning, "refuses a lock: ERR unknown command 'evalsha'", "rename-command"), "ERR unknown command 'evalsha'"},
 		"a renamed command of a script": {refuse("ERR Unknown Redis command called from script script: 5b3f (TIME)"), nil,
-			found(redlock.Refuses, redlock.Warning, "refuses a lock: ERR Unknown Redis command", "rename-command"), "(TIME)"},
+			found(redlock.FindingRefuses, redlock.SeverityWarning, "refuses a lock: ERR Unknown Redis command", "rename-command"), "(TIME)"},
 		"a denied command of a script": {refuse("ERR ACL failure in script: User app has no permissions to run the 'time' command (TIME)"), nil,
-			found(redlock.Refuses, redlock.Warning, "refuses a lock: ERR ACL failure", "docs/security.md"), "(TIME)"},
-		"a replica": {with("role", "slave"), nil, found(redlock.NotMaster, redlock.Failure, "is a replica", ""), ""},
+			found(redlock.FindingRefuses, redlock.SeverityWarning, "refuses a lock: ERR ACL failure", "docs/security.md"), "(TIME)"},
+		"a replica": {with("role", "slave"), nil, found(redlock.FindingNotMaster, redlock.SeverityFailure, "is a replica", ""), ""},
 		"a replica that refuses": {refuse("READONLY You can't write against a read only replica."), nil,
-			found(redlock.Refuses, redlock.Warning, "READONLY", "replicates no other"), "READONLY"},
-		"old": {with("version", "4.0.14"), nil, found(redlock.TooOld, redlock.Failure, "4.0.14", ""), ""},
+			found(redlock.FindingRefuses, redlock.SeverityWarning, "READONLY", "replicates no other"), "READONLY"},
+		"old": {with("version", "4.0.14"), nil, found(redlock.FindingTooOld, redlock.SeverityFailure, "4.0.14", ""), ""},
 		"it evicts": {func(s *embedded.Server) {
 			s.Configure("maxmemory", "1000000")
 			s.Configure("maxmemory-policy", "volatile-ttl")
 		}, nil,
-			found(redlock.Evicts, redlock.Failure, "volatile-ttl", ""), ""},
+			found(redlock.FindingEvicts, redlock.SeverityFailure, "volatile-ttl", ""), ""},
 		"it would evict, but has no limit": {with("maxmemory-policy", "allkeys-lru"), nil, nil, ""},
-		"no append-only file":              {with("appendonly", "no"), nil, found(redlock.Forgets, redlock.Warning, "no append-only file", ""), ""},
+		"no append-only file":              {with("appendonly", "no"), nil, found(redlock.FindingForgets, redlock.SeverityWarning, "no append-only file", ""), ""},
 		"no append-only file, guarded":     {with("appendonly", "no"), guard, nil, ""},
-		"everysec":                         {with("appendfsync", "everysec"), nil, found(redlock.Forgets, redlock.Warning, "everysec", ""), ""},
+		"everysec":                         {with("appendfsync", "everysec"), nil, found(redlock.FindingForgets, redlock.SeverityWarning, "everysec", ""), ""},
 		"everysec, guarded":                {with("appendfsync", "everysec"), guard, nil, ""},
 		"no sync during a save": {with("no-appendfsync-on-rewrite", "yes"), nil,
-			found(redlock.Forgets, redlock.Warning, "no-appendfsync-on-rewrite", "no-appendfsync-on-rewrite no"), ""},
+			found(redlock.FindingForgets, redlock.SeverityWarning, "no-appendfsync-on-rewrite", "no-appendfsync-on-rewrite no"), ""},
 		"no sync during a save, guarded": {with("no-appendfsync-on-rewrite", "yes"), guard, nil, ""},
 		"no sync during a save nor else": {func(s *embedded.Server) {
 			s.Configure("no-appendfsync-on-rewrite", "yes")
 			s.Configure("appendfsync", "no")
-		}, nil, found(redlock.Forgets, redlock.Warning, "appendfsync is no:", ""), ""},
-		"replicas":          {with("connected_slaves", "2"), nil, found(redlock.Forgets, redlock.Warning, "has 2 replicas", ""), ""},
+		}, nil, found(redlock.FindingForgets, redlock.SeverityWarning, "appendfsync is no:", ""), ""},
+		"replicas":          {with("connected_slaves", "2"), nil, found(redlock.FindingForgets, redlock.SeverityWarning, "has 2 replicas", ""), ""},
 		"replicas, guarded": {with("connected_slaves", "2"), guard, nil, ""},
-		"in quarantine":     {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.Quarantined, redlock.Advice, "started lately", ""), quarantined},
-		"a clock ahead":     {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.ClockApart, redlock.Warning, "1m0s ahead of", ""), ""},
-		"a clock behind":    {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.ClockApart, redlock.Warning, "1h0m0s behind", ""), ""},
-		"SUBSCRIBE denied":  {func(s *embedded.Server) { s.Deny("subscribe") }, nil, found(redlock.Refuses, redlock.Advice, "refuses the channels of waiters", "+subscribe"), ""},
-		"PUBLISH denied":    {func(s *embedded.Server) { s.Deny("publish") }, nil, found(redlock.Refuses, redlock.Advice, "refuses the channels of waiters", "+publish"), ""},
-		"CONFIG denied":     {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", ""), ""},
-		"INFO denied":       {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", ""), ""},
+		"in quarantine":     {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.FindingQuarantined, redlock.SeverityAdvice, "started lately", ""), quarantined},
+		"a clock ahead":     {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.FindingClockApart, redlock.SeverityWarning, "1m0s ahead of", ""), ""},
+		"a clock behind":    {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.FindingClockApart, redlock.SeverityWarning, "1h0m0s behind", ""), ""},
+		"SUBSCRIBE denied":  {func(s *embedded.Server) { s.Deny("subscribe") }, nil, found(redlock.FindingRefuses, redlock.SeverityAdvice, "refuses the channels of waiters", "+subscribe"), ""},
+		"PUBLISH denied":    {func(s *embedded.Server) { s.Deny("publish") }, nil, found(redlock.FindingRefuses, redlock.SeverityAdvice, "refuses the channels of waiters", "+publish"), ""},
+		"CONFIG denied":     {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", ""), ""},
+		"INFO denied":       {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", ""), ""},
 		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, guard, append(
-			found(redlock.Quarantined, redlock.Failure, "does not tell its uptime", ""), found(redlock.Untold, redlock.Advice, "NOPERM", "")...), "cannot read INFO"},
+			found(redlock.FindingQuarantined, redlock.SeverityFailure, "does not tell its uptime", ""), found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", "")...), "cannot read INFO"},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			client, servers := locktest.Client(t, 3, c.opts...)
@@ -154,11 +154,11 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 			}
 			h := check(t, client, true)
 			finds(t, h, want...)
-			worst := redlock.Advice
+			worst := redlock.SeverityAdvice
 			for _, w := range want {
 				worst = max(worst, w.Severity)
 			}
-			if h.OK() != (worst == redlock.Advice) {
+			if h.OK() != (worst == redlock.SeverityAdvice) {
 				t.Errorf("OK %v with a %v", h.OK(), worst)
 			}
 			_, _ = client.Ready(t.Context()) // finds the connection of a restarted server dead
@@ -176,12 +176,12 @@ func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
 		servers[0].Kill()
-		finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-1"})
+		finds(t, check(t, c, true), redlock.Finding{Kind: redlock.FindingUnreachable, Severity: redlock.SeverityWarning, Node: "node-1"})
 		servers[4].Kill()
 		finds(t, check(t, c, false),
-			redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "3 of 5 nodes are servers that grant locks, and a lock takes 4"},
-			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-1"},
-			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-5"})
+			redlock.Finding{Kind: redlock.FindingNoQuorum, Severity: redlock.SeverityFailure, Problem: "3 of 5 nodes are servers that grant locks, and a lock takes 4"},
+			redlock.Finding{Kind: redlock.FindingUnreachable, Severity: redlock.SeverityWarning, Node: "node-1"},
+			redlock.Finding{Kind: redlock.FindingUnreachable, Severity: redlock.SeverityWarning, Node: "node-5"})
 	})
 }
 
@@ -189,12 +189,12 @@ func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 2)
 		c, _ := locktest.Twin(t, servers)
-		same := redlock.Finding{Kind: redlock.SameServer, Severity: redlock.Failure, Node: "again", Problem: "same server as a"}
+		same := redlock.Finding{Kind: redlock.FindingSameServer, Severity: redlock.SeverityFailure, Node: "again", Problem: "same server as a"}
 		finds(t, check(t, c, true), same)
 		servers[1].Kill()
 		finds(t, check(t, c, true), same,
-			redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "1 of 3"},
-			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-2"})
+			redlock.Finding{Kind: redlock.FindingNoQuorum, Severity: redlock.SeverityFailure, Problem: "1 of 3"},
+			redlock.Finding{Kind: redlock.FindingUnreachable, Severity: redlock.SeverityWarning, Node: "node-2"})
 	})
 }
 
@@ -207,9 +207,9 @@ func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
 			if i > 0 { // the other names are those of the first shard
 				s.Refuse("MOVED 7 10.0.0.9:6379")
 			}
-			want = append(want, redlock.Finding{Kind: redlock.Shard, Severity: redlock.Failure, Node: s.Name, Problem: "one server of a Redis cluster"})
+			want = append(want, redlock.Finding{Kind: redlock.FindingShard, Severity: redlock.SeverityFailure, Node: s.Name, Problem: "one server of a Redis cluster"})
 		}
-		want = append(want, redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "1 of 3 nodes are servers that grant locks"})
+		want = append(want, redlock.Finding{Kind: redlock.FindingNoQuorum, Severity: redlock.SeverityFailure, Problem: "1 of 3 nodes are servers that grant locks"})
 		finds(t, check(t, c, true), want...)
 	})
 }
@@ -220,7 +220,7 @@ func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 		locktest.Run(t, command, func(t *testing.T) {
 			c, servers := locktest.Client(t, 3)
 			servers[1].Deny(command)
-			finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Refuses, Severity: redlock.Warning, Node: servers[1].Name,
+			finds(t, check(t, c, true), redlock.Finding{Kind: redlock.FindingRefuses, Severity: redlock.SeverityWarning, Node: servers[1].Name,
 				Problem: "NOPERM this user has no permissions to run the '" + command, Fix: "docs/security.md"})
 			if r, err := c.Ready(t.Context()); err != nil || r.MayFail() != 0 || r.Nodes[1].Err == nil || !strings.Contains(r.Nodes[1].Err.Error(), "NOPERM") {
 				t.Errorf("healthy: %+v, %v", r, err)
@@ -237,7 +237,7 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := locktest.Client(t, 1)
 		h := check(t, c, true)
-		finds(t, h, redlock.Finding{Kind: redlock.OneNode, Severity: redlock.Advice, Problem: "one node only", Fix: "three or five"})
+		finds(t, h, redlock.Finding{Kind: redlock.FindingOneNode, Severity: redlock.SeverityAdvice, Problem: "one node only", Fix: "three or five"})
 		if !h.OK() {
 			t.Error("one node is not OK")
 		}
@@ -246,9 +246,9 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 
 func TestAnEvenNumberOfNodesIsAdvisedAgainst(t *testing.T) {
 	for n, want := range map[int][]redlock.Finding{
-		2: {{Kind: redlock.EvenNodes, Severity: redlock.Advice, Problem: "2 nodes, of which 0 may be down, no more than with 1", Fix: "use 3 nodes"}},
+		2: {{Kind: redlock.FindingEvenNodes, Severity: redlock.SeverityAdvice, Problem: "2 nodes, of which 0 may be down, no more than with 1", Fix: "use 3 nodes"}},
 		3: nil,
-		4: {{Kind: redlock.EvenNodes, Severity: redlock.Advice, Problem: "4 nodes, of which 1 may be down, no more than with 3", Fix: "use 5 nodes, or 3"}},
+		4: {{Kind: redlock.FindingEvenNodes, Severity: redlock.SeverityAdvice, Problem: "4 nodes, of which 1 may be down, no more than with 3", Fix: "use 5 nodes, or 3"}},
 	} {
 		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
 			c, _ := locktest.Client(t, n)

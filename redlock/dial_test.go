@@ -176,7 +176,7 @@ func over(t *testing.T, servers []*embedded.Server, suffix string, opts ...quoru
 // Two clients with different lists may not exclude each other: Diagnose sees that from either side.
 func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
 	other := func(says string) []redlock.Finding {
-		return []redlock.Finding{{Kind: redlock.OtherList, Severity: redlock.Warning, Problem: says}}
+		return []redlock.Finding{{Kind: redlock.FindingOtherList, Severity: redlock.SeverityWarning, Problem: says}}
 	}
 	for name, tt := range map[string]struct {
 		theirs func(t *testing.T, all []*embedded.Server)
@@ -218,17 +218,17 @@ func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
 		mine, theirs string
 		want         redlock.Severity
 	}{
-		"two prefixes": {"a:", "b:", redlock.Advice},
-		"the same":     {"a:", "a:", redlock.Warning},
-		"only mine":    {"a:", "", redlock.Warning},
-		"only theirs":  {"", "b:", redlock.Warning},
+		"two prefixes": {"a:", "b:", redlock.SeverityAdvice},
+		"the same":     {"a:", "a:", redlock.SeverityWarning},
+		"only mine":    {"a:", "", redlock.SeverityWarning},
+		"only theirs":  {"", "b:", redlock.SeverityWarning},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			all, _ := locktest.Nodes(t, 5)
 			mine := over(t, all[:3], "", quorumlock.WithPrefix(tt.mine))
 			over(t, all, "", quorumlock.WithPrefix(tt.theirs))
 			synctest.Wait()
-			finds(t, check(t, mine, true), redlock.Finding{Kind: redlock.OtherList, Severity: tt.want, Problem: "5 nodes with a quorum of 3"})
+			finds(t, check(t, mine, true), redlock.Finding{Kind: redlock.FindingOtherList, Severity: tt.want, Problem: "5 nodes with a quorum of 3"})
 		})
 	}
 }
@@ -241,8 +241,8 @@ func TestListsOfNodesNeedNoPermissionToLock(t *testing.T) {
 		locktest.Each(all, func(s *embedded.Server) { s.Deny("client") })
 		c := over(t, all, "")
 		finds(t, check(t, c, true),
-			redlock.Finding{Kind: redlock.Untold, Severity: redlock.Advice, Node: "node-1", Problem: "NOPERM"},
-			redlock.Finding{Kind: redlock.Untold, Severity: redlock.Advice, Node: "node-2", Problem: "NOPERM"},
-			redlock.Finding{Kind: redlock.Untold, Severity: redlock.Advice, Node: "node-3", Problem: "NOPERM"})
+			redlock.Finding{Kind: redlock.FindingUntold, Severity: redlock.SeverityAdvice, Node: "node-1", Problem: "NOPERM"},
+			redlock.Finding{Kind: redlock.FindingUntold, Severity: redlock.SeverityAdvice, Node: "node-2", Problem: "NOPERM"},
+			redlock.Finding{Kind: redlock.FindingUntold, Severity: redlock.SeverityAdvice, Node: "node-3", Problem: "NOPERM"})
 	})
 }

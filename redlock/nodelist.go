@@ -104,9 +104,9 @@ func (c *Client) judgeClients(nodes []NodeReport) (found []Finding) {
 	}
 	seen := make(map[difference]map[string][]string) // the nodes that each client with it is connected to
 	for client, at := range databases {
-		severity, where := Warning, ""
+		severity, where := SeverityWarning, ""
 		if ours.prefix != "" && client.prefix != "" && ours.prefix != client.prefix {
-			severity, where = Advice, " under another prefix"
+			severity, where = SeverityAdvice, " under another prefix"
 		}
 		differs := func(node int, what, fix, says string, args ...any) {
 			d := difference{severity, what + " is in use" + where + ": " + fmt.Sprintf(says, args...), fix}
@@ -132,7 +132,7 @@ func (c *Client) judgeClients(nodes []NodeReport) (found []Finding) {
 	}
 	for d, clients := range seen {
 		first := slices.Min(slices.Collect(maps.Keys(clients)))
-		found = append(found, Finding{OtherList, d.severity, "", fmt.Sprintf("%s; clients that have it: %d, such as %q, which is connected to %s",
+		found = append(found, Finding{FindingOtherList, d.severity, "", fmt.Sprintf("%s; clients that have it: %d, such as %q, which is connected to %s",
 			d.problem, len(clients), first, strings.Join(clients[first], ", ")), d.fix})
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return cmp.Compare(a.Problem, b.Problem) })

@@ -59,33 +59,33 @@ func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
 	defer o.mu.Unlock()
 	o.kinds[e.Kind]++
 	call, _ := ctx.Value(callKey{}).(int)
-	if e.Kind == quorumlock.Released {
+	if e.Kind == quorumlock.EventReleased {
 		call, _ = e.Lease.Context().Value(callKey{}).(int)
 	}
-	if node := e.Kind >= quorumlock.NodeAsked; node != (call == 0) || node != (e.Node != "") || node != (e.Lock == "") {
+	if node := e.Kind >= quorumlock.EventNodeAsked; node != (call == 0) || node != (e.Node != "") || node != (e.Lock == "") {
 		o.t.Errorf("an event %d of call %d, node %q, lock %q", e.Kind, call, e.Node, e.Lock)
 	}
 	switch e.Kind {
-	case quorumlock.Acquired, quorumlock.Refused:
+	case quorumlock.EventAcquired, quorumlock.EventRefused:
 		if !o.open[call] {
 			o.t.Errorf("call %d ends twice, or has not begun", call)
 		}
 		delete(o.open, call)
-		if (e.Err == nil) != (e.Kind == quorumlock.Acquired) || (e.Lease != nil) != (e.Kind == quorumlock.Acquired) {
+		if (e.Err == nil) != (e.Kind == quorumlock.EventAcquired) || (e.Lease != nil) != (e.Kind == quorumlock.EventAcquired) {
 			o.t.Errorf("%d with the error %v and the lease %v", e.Kind, e.Err, e.Lease)
 		}
-		if e.Kind == quorumlock.Acquired && e.Attempts > 0 {
+		if e.Kind == quorumlock.EventAcquired && e.Attempts > 0 {
 			o.holds[e.Lease.Owner()]--
 		}
 		if e.Waited > e.Took || len(e.Steps) > 64 || len(e.Steps) < min(e.Attempts, 64) {
 			o.t.Errorf("waited %v of %v, %d attempts, %d steps", e.Waited, e.Took, e.Attempts, len(e.Steps))
 		}
-	case quorumlock.Lost, quorumlock.Released:
+	case quorumlock.EventLost, quorumlock.EventReleased:
 		loss, lost := e.Err.(*quorumlock.LostError) //nolint:errorlint // it is one, and wraps none
 		switch {
-		case e.Kind == quorumlock.Lost && lost && e.Reason != "" && e.Ended:
+		case e.Kind == quorumlock.EventLost && lost && e.Reason != "" && e.Ended:
 			o.holds[loss.Owner]++
-		case e.Kind == quorumlock.Lost:
+		case e.Kind == quorumlock.EventLost:
 			o.t.Errorf("lost for %q, %v", e.Reason, e.Err)
 		case e.Ended:
 			o.holds[e.Lease.Owner()]++
@@ -147,7 +147,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 			t.Errorf("%d calls have not ended", len(o.open))
 		}
 		o.ended()
-		for kind := quorumlock.Acquired; kind <= quorumlock.NodeUp; kind++ {
+		for kind := quorumlock.EventAcquired; kind <= quorumlock.EventNodeUp; kind++ {
 			if o.kinds[kind] == 0 {
 				t.Errorf("there is no event %d: this test shows nothing", kind)
 			}
@@ -178,8 +178,8 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 		synctest.Wait()
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.kinds[quorumlock.Acquired] != 3 || len(o.holds) != 1 {
-			t.Errorf("%d leases of %d holds, want 3 of one", o.kinds[quorumlock.Acquired], len(o.holds))
+		if o.kinds[quorumlock.EventAcquired] != 3 || len(o.holds) != 1 {
+			t.Errorf("%d leases of %d holds, want 3 of one", o.kinds[quorumlock.EventAcquired], len(o.holds))
 		}
 		o.ended()
 	})
@@ -190,7 +190,7 @@ func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		other, servers := locktest.Client(t, 3)
 		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(locktest.Observer(func(e quorumlock.Event) {
-			if e.Kind == quorumlock.Acquired {
+			if e.Kind == quorumlock.EventAcquired {
 				panic("a fault of the observer's own")
 			}
 		})))
@@ -239,7 +239,7 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			use()
 			nodes := func(o *locktest.Events) string {
-				return fmt.Sprintf("asked %v, down %d, up %d", o.Of(quorumlock.NodeAsked) > 0, o.Of(quorumlock.NodeDown), o.Of(quorumlock.NodeUp))
+				return fmt.Sprintf("asked %v, down %d, up %d", o.Of(quorumlock.EventNodeAsked) > 0, o.Of(quorumlock.EventNodeDown), o.Of(quorumlock.EventNodeUp))
 			}
 			if nodes(&clients) != tt.wantOfClient || nodes(&own) != tt.wantOfLock {
 				t.Errorf("the client's Observer: %s; the lock's: %s", nodes(&clients), nodes(&own))

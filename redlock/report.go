@@ -27,42 +27,42 @@ type NodeReport struct {
 
 // Finding is a problem and its fix.
 type Finding struct {
-	Kind     Kind
+	Kind     FindingKind
 	Severity Severity
 	Node     string // empty for a finding about all nodes together
 	Problem  string
 	Fix      string
 }
 
-// Kind is the subject of a Finding.
-type Kind string
+// FindingKind is the subject of a Finding.
+type FindingKind string
 
 const (
-	NoQuorum       Kind = "no quorum"       // fewer servers than the quorum grant locks
-	Unreachable    Kind = "unreachable"     // a node does not answer
-	Refuses        Kind = "refuses"         // a node answers, and refuses this client or a lock
-	Shard          Kind = "shard"           // a server of a cluster: it lacks names of other shards
-	OneNode        Kind = "one node"        // there is only one node
-	EvenNodes      Kind = "even nodes"      // the number of nodes is even: one of them adds no safety
-	SameServer     Kind = "same server"     // two nodes lead to one server
-	SeveralServers Kind = "several servers" // the address of a node leads to several servers
-	NotMaster      Kind = "not a master"    // the server is no master: it takes no writes
-	TooOld         Kind = "too old"         // the server is older than the scripts require
-	Evicts         Kind = "evicts"          // the server may drop keys that are held
-	Forgets        Kind = "forgets"         // a restart may lose locks that are held
-	Quarantined    Kind = "quarantined"     // the node is in quarantine by the restart guard
-	ClockApart     Kind = "clock apart"     // the server's clock differs from that of this machine
-	OtherList      Kind = "other list"      // a client has another list of nodes, quorum, database or restart guard
-	Untold         Kind = "untold"          // the server does not report every checked setting
+	FindingNoQuorum       FindingKind = "no_quorum"       // fewer servers than the quorum grant locks
+	FindingUnreachable    FindingKind = "unreachable"     // a node does not answer
+	FindingRefuses        FindingKind = "refuses"         // a node answers, and refuses this client or a lock
+	FindingShard          FindingKind = "shard"           // a server of a cluster: it lacks names of other shards
+	FindingOneNode        FindingKind = "one_node"        // there is only one node
+	FindingEvenNodes      FindingKind = "even_nodes"      // the number of nodes is even: one of them adds no safety
+	FindingSameServer     FindingKind = "same_server"     // two nodes lead to one server
+	FindingSeveralServers FindingKind = "several_servers" // the address of a node leads to several servers
+	FindingNotMaster      FindingKind = "not_a_master"    // the server is no master: it takes no writes
+	FindingTooOld         FindingKind = "too_old"         // the server is older than the scripts require
+	FindingEvicts         FindingKind = "evicts"          // the server may drop keys that are held
+	FindingForgets        FindingKind = "forgets"         // a restart may lose locks that are held
+	FindingQuarantined    FindingKind = "quarantined"     // the node is in quarantine by the restart guard
+	FindingClockApart     FindingKind = "clock_apart"     // the server's clock differs from that of this machine
+	FindingOtherList      FindingKind = "other_list"      // a client has another list of nodes, quorum, database or restart guard
+	FindingUntold         FindingKind = "untold"          // the server does not report every checked setting
 )
 
 // Severity is the urgency of a Finding.
 type Severity int
 
 const (
-	Advice  Severity = iota // good to know
-	Warning                 // locks work; a failure or a restart may break them
-	Failure                 // locks do not work, or are not safe
+	SeverityAdvice  Severity = iota // good to know
+	SeverityWarning                 // locks work; a failure or a restart may break them
+	SeverityFailure                 // locks do not work, or are not safe
 )
 
 func (s Severity) String() string { return [...]string{"advice", "warning", "failure"}[s] }
@@ -79,7 +79,7 @@ func (f Finding) String() string {
 // OK reports whether the report has no warning and no failure.
 func (r Report) OK() bool {
 	for _, f := range r.Findings {
-		if f.Severity > Advice {
+		if f.Severity > SeverityAdvice {
 			return false
 		}
 	}

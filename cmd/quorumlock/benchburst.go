@@ -55,7 +55,7 @@ func (*admission) Begin(ctx context.Context, _ string) context.Context { return 
 
 // Observe implements [quorumlock.Observer].
 func (a *admission) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind != quorumlock.NodeAsked {
+	if e.Kind != quorumlock.EventNodeAsked {
 		return
 	}
 	a.mu.Lock()

@@ -72,11 +72,11 @@ func (c *checkCommand) print(w io.Writer, health redlock.Report) error {
 		Eviction    string  `json:"eviction,omitempty"`
 	}
 	type finding struct {
-		Kind     redlock.Kind `json:"kind"`
-		Severity string       `json:"severity"`
-		Node     string       `json:"node,omitempty"`
-		Problem  string       `json:"problem"`
-		Fix      string       `json:"fix"`
+		Kind     redlock.FindingKind `json:"kind"`
+		Severity string              `json:"severity"`
+		Node     string              `json:"node,omitempty"`
+		Problem  string              `json:"problem"`
+		Fix      string              `json:"fix"`
 	}
 	report := struct {
 		OK       bool      `json:"ok"`

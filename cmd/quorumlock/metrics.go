@@ -184,7 +184,7 @@ func (s sink) locks(seen locksSeen) {
 func (c checkSeen) unfit() map[string]bool {
 	nodes := make(map[string]bool)
 	for _, f := range c.health.Findings {
-		if f.Severity > redlock.Advice {
+		if f.Severity > redlock.SeverityAdvice {
 			nodes[f.Node] = true
 		}
 	}

@@ -178,7 +178,9 @@ func (o *observer) checkNodes(ctx context.Context) (pause time.Duration) {
 	if ctx.Err() != nil {
 		return 0
 	}
-	depends := func(f redlock.Finding) bool { return f.Kind == redlock.OtherList || f.Kind == redlock.Untold }
+	depends := func(f redlock.Finding) bool {
+		return f.Kind == redlock.FindingOtherList || f.Kind == redlock.FindingUntold
+	}
 	kept := last.kept
 	again := last.again
 	if whole {

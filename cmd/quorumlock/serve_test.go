@@ -460,7 +460,7 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 		finds := func() bool {
 			o.checkNodes(t.Context())
 			_, check, _, _ := o.seen()
-			return slices.ContainsFunc(check.health.Findings, func(f redlock.Finding) bool { return f.Kind == redlock.OtherList })
+			return slices.ContainsFunc(check.health.Findings, func(f redlock.Finding) bool { return f.Kind == redlock.FindingOtherList })
 		}
 		for i := range clientsEvery {
 			if !finds() {

@@ -113,8 +113,8 @@ type Observer struct {
 var _ quorumlock.Observer = (*Observer)(nil)
 
 var reasons = []quorumlock.LossReason{
-	quorumlock.LostNotRenewed, quorumlock.LostNotExtended, quorumlock.LostKeysGone, quorumlock.LostMaxHold, quorumlock.LostClosed,
-	quorumlock.LostResigned,
+	quorumlock.LossNotRenewed, quorumlock.LossNotExtended, quorumlock.LossKeysGone, quorumlock.LossMaxHold, quorumlock.LossClosed,
+	quorumlock.LossResigned,
 }
 
 // bounds, in seconds, cover a lock in one data centre up to a wait of minutes.
@@ -216,7 +216,7 @@ func (o *Observer) Begin(ctx context.Context, lock string) context.Context {
 
 // Observe implements quorumlock.Observer.
 func (o *Observer) Observe(ctx context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.NodeAsked { // one for each round trip
+	if e.Kind == quorumlock.EventNodeAsked { // one for each round trip
 		of := o.ofNode(e.Node)
 		up := int64(1)
 		if e.Err != nil {
@@ -231,19 +231,19 @@ func (o *Observer) Observe(ctx context.Context, e quorumlock.Event) {
 	}
 	common := o.measured(e.Lock)
 	switch e.Kind {
-	case quorumlock.Acquired, quorumlock.Refused:
+	case quorumlock.EventAcquired, quorumlock.EventRefused:
 		o.ended(ctx, e)
-	case quorumlock.Renewed:
+	case quorumlock.EventRenewed:
 		o.lag.Record(ctx, e.Lag.Seconds(), common)
-	case quorumlock.RenewalLate:
+	case quorumlock.EventRenewalLate:
 		o.late.Add(ctx, 1, common)
 		trace.SpanFromContext(ctx).AddEvent("quorumlock: renewal late", trace.WithAttributes(o.failure(e)...))
-	case quorumlock.Lost:
+	case quorumlock.EventLost:
 		o.held.Add(ctx, -1, common)
 		o.hold.Record(ctx, e.Held.Seconds(), common)
 		o.lost.Add(ctx, 1, common, metric.WithAttributes(keyReason.String(string(e.Reason))))
 		trace.SpanFromContext(ctx).AddEvent("quorumlock: lease lost", trace.WithAttributes(append(o.failure(e), keyReason.String(string(e.Reason)))...))
-	case quorumlock.Released:
+	case quorumlock.EventReleased:
 		o.released(ctx, e)
 	}
 }

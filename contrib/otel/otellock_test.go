@@ -222,11 +222,11 @@ func TestLossIsCountedByReason(t *testing.T) {
 		harm func(n *nodetest.Nodes)
 		late int64
 	}{
-		quorumlock.LostNotRenewed:  {nil, func(n *nodetest.Nodes) { n.Freeze(1, 2) }, 1},
-		quorumlock.LostNotExtended: {[]quorumlock.Option{quorumlock.WithoutRenewal()}, func(*nodetest.Nodes) {}, 0},
-		quorumlock.LostKeysGone:    {nil, func(n *nodetest.Nodes) { n.Forget() }, 0},
-		quorumlock.LostMaxHold:     {[]quorumlock.Option{quorumlock.WithMaxHold(5 * time.Second)}, func(*nodetest.Nodes) {}, 0},
-		quorumlock.LostClosed:      {nil, func(n *nodetest.Nodes) { _ = n.Client().Close() }, 0},
+		quorumlock.LossNotRenewed:  {nil, func(n *nodetest.Nodes) { n.Freeze(1, 2) }, 1},
+		quorumlock.LossNotExtended: {[]quorumlock.Option{quorumlock.WithoutRenewal()}, func(*nodetest.Nodes) {}, 0},
+		quorumlock.LossKeysGone:    {nil, func(n *nodetest.Nodes) { n.Forget() }, 0},
+		quorumlock.LossMaxHold:     {[]quorumlock.Option{quorumlock.WithMaxHold(5 * time.Second)}, func(*nodetest.Nodes) {}, 0},
+		quorumlock.LossClosed:      {nil, func(n *nodetest.Nodes) { _ = n.Client().Close() }, 0},
 	} {
 		locktest.Run(t, string(reason), func(t *testing.T) {
 			s, nodes := observe(t)
@@ -249,7 +249,7 @@ func TestLossIsCountedByReason(t *testing.T) {
 			if got, _ := events(work.(sdktrace.ReadOnlySpan)); !slices.Contains(got, "quorumlock: lease lost") || slices.Contains(got, "quorumlock: renewal late") != (tt.late > 0) {
 				t.Errorf("events of the work: %q", got)
 			}
-			if reason == quorumlock.LostClosed { // Unlock of a closed client sends no request
+			if reason == quorumlock.LossClosed { // Unlock of a closed client sends no request
 				return
 			}
 			if u := s.span("quorumlock Unlock", ctx); attr(u, "error.type") != "lost" || u.Status().Code != codes.Error {
@@ -492,7 +492,7 @@ func TestALossIsCalledSoWhateverTheNodesSay(t *testing.T) {
 	for _, why := range []error{quorumlock.ErrNotALock, quorumlock.ErrClosed, context.Canceled} {
 		s, _ := observe(t)
 		lost := &quorumlock.LostError{Name: "x", Nodes: []*quorumlock.NodeError{{Node: "n", Err: why}}}
-		s.observer.Observe(t.Context(), quorumlock.Event{Kind: quorumlock.Released, Lock: "x", Err: lost})
+		s.observer.Observe(t.Context(), quorumlock.Event{Kind: quorumlock.EventReleased, Lock: "x", Err: lost})
 		locktest.Equal(t, attr(s.spans.Ended()[0], "error.type"), "lost", "the type with %v at a node", why)
 	}
 }
@@ -503,7 +503,7 @@ func BenchmarkNodeAsked(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e := quorumlock.Event{Kind: quorumlock.NodeAsked, Node: "10.0.0.1:6379", Took: time.Millisecond}
+	e := quorumlock.Event{Kind: quorumlock.EventNodeAsked, Node: "10.0.0.1:6379", Took: time.Millisecond}
 	b.ReportAllocs()
 	for b.Loop() {
 		o.Observe(b.Context(), e)

@@ -66,8 +66,8 @@ type Observer struct {
 var _ quorumlock.Observer = (*Observer)(nil)
 
 var reasons = []quorumlock.LossReason{
-	quorumlock.LostNotRenewed, quorumlock.LostNotExtended, quorumlock.LostKeysGone, quorumlock.LostMaxHold, quorumlock.LostClosed,
-	quorumlock.LostResigned,
+	quorumlock.LossNotRenewed, quorumlock.LossNotExtended, quorumlock.LossKeysGone, quorumlock.LossMaxHold, quorumlock.LossClosed,
+	quorumlock.LossResigned,
 }
 
 // buckets, in seconds, cover a lock in one data centre up to a wait of minutes.
@@ -165,7 +165,7 @@ func (o *Observer) Begin(ctx context.Context, lock string) context.Context {
 
 // Observe implements quorumlock.Observer.
 func (o *Observer) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.NodeAsked { // one for each round trip
+	if e.Kind == quorumlock.EventNodeAsked { // one for each round trip
 		up := 1.0
 		if e.Err != nil {
 			up = 0
@@ -178,16 +178,16 @@ func (o *Observer) Observe(_ context.Context, e quorumlock.Event) {
 		return
 	}
 	switch e.Kind {
-	case quorumlock.Acquired, quorumlock.Refused:
+	case quorumlock.EventAcquired, quorumlock.EventRefused:
 		o.ended(e)
-	case quorumlock.Renewed:
+	case quorumlock.EventRenewed:
 		o.lag.WithLabelValues(o.labels(e.Lock)...).Observe(e.Lag.Seconds())
-	case quorumlock.RenewalLate:
+	case quorumlock.EventRenewalLate:
 		o.late.WithLabelValues(o.labels(e.Lock)...).Inc()
-	case quorumlock.Lost:
+	case quorumlock.EventLost:
 		o.holdEnded(e)
 		o.lost.WithLabelValues(o.labels(e.Lock, string(e.Reason))...).Inc()
-	case quorumlock.Released:
+	case quorumlock.EventReleased:
 		if e.Ended {
 			o.holdEnded(e)
 		}

@@ -184,7 +184,7 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 			health, err := c.Diagnose(t.Context())
 			locktest.OK(t, err, "Diagnose")
 			for _, f := range health.Findings {
-				if f.Kind != redlock.OneNode { // a fleet has more of them
+				if f.Kind != redlock.FindingOneNode { // a fleet has more of them
 					t.Errorf("%v", f)
 				}
 			}

@@ -85,7 +85,7 @@ func (o *Events) OfLocks() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for kind, k := range o.kinds {
-		if kind < quorumlock.NodeAsked {
+		if kind < quorumlock.EventNodeAsked {
 			n += k
 		}
 	}

@@ -126,7 +126,7 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 			log.Warn("quorumlock: renewal late, trying again until the lease ends",
 				"lock", c.lock.name, "owner", owner, "until", until, "error", err)
 		})
-		c.tell(quorumlock.Event{Kind: quorumlock.RenewalLate, Err: err})
+		c.tell(quorumlock.Event{Kind: quorumlock.EventRenewalLate, Err: err})
 	}
 	if fx.Waiting {
 		c.failed(fx.Reason)
@@ -137,7 +137,7 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 	for _, r := range fx.Rounds {
 		c.hold.renewed(r)
 		if r.Won && c.lock.set.Renew {
-			c.tell(quorumlock.Event{Kind: quorumlock.Renewed, Lag: r.Lag})
+			c.tell(quorumlock.Event{Kind: quorumlock.EventRenewed, Lag: r.Lag})
 		}
 	}
 	if fx.Released {

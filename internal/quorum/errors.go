@@ -197,28 +197,28 @@ func nodeError(n Node, err error) *quorumlock.NodeError { return engine.NodeErro
 func (c *call) lossReason(why core.Reason) quorumlock.LossReason {
 	switch {
 	case why == core.Closed:
-		return quorumlock.LostClosed
+		return quorumlock.LossClosed
 	case why == core.Gone:
-		return quorumlock.LostKeysGone
+		return quorumlock.LossKeysGone
 	case why == core.OverMaxHold:
-		return quorumlock.LostMaxHold
+		return quorumlock.LossMaxHold
 	case !c.lock.set.Renew:
-		return quorumlock.LostNotExtended
+		return quorumlock.LossNotExtended
 	}
-	return quorumlock.LostNotRenewed
+	return quorumlock.LossNotRenewed
 }
 
 // lostError returns the error of a lost hold.
 func (c *call) lostError(why core.Reason) *quorumlock.LostError {
 	reason := "it was not renewed in time"
 	switch c.lossReason(why) {
-	case quorumlock.LostClosed:
+	case quorumlock.LossClosed:
 		reason = "the client was closed"
-	case quorumlock.LostKeysGone:
+	case quorumlock.LossKeysGone:
 		reason = "too many nodes no longer have its key"
-	case quorumlock.LostMaxHold:
+	case quorumlock.LossMaxHold:
 		reason = fmt.Sprintf("it was held for longer than WithMaxHold(%v)", c.lock.set.MaxHold)
-	case quorumlock.LostNotExtended:
+	case quorumlock.LossNotExtended:
 		reason = "it was not extended in time"
 	}
 	return &quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: reason, Nodes: c.nodeErrors()}

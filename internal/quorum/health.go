@@ -59,17 +59,17 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, plac
 	}
 	observer, logger := c.listeners(set)
 	if observer != nil {
-		e := quorumlock.Event{Kind: quorumlock.NodeAsked, Node: n.String(), Took: took, Err: err}
+		e := quorumlock.Event{Kind: quorumlock.EventNodeAsked, Node: n.String(), Took: took, Err: err}
 		e.InFlight, e.Limit, e.Unsent = c.admission.at(n)
 		observer.Observe(context.Background(), e)
 	}
 	if up || down {
 		c.tell(func() {
-			kind := quorumlock.NodeUp
+			kind := quorumlock.EventNodeUp
 			if up {
 				logger.Info("quorumlock: node up", "node", n)
 			} else {
-				kind = quorumlock.NodeDown
+				kind = quorumlock.EventNodeDown
 				logger.Warn("quorumlock: node down", "node", n, "error", err)
 			}
 			if observer != nil {

@@ -243,7 +243,7 @@ func (c *call) tellLossOf(now core.Time, loss *quorumlock.LostError, reason quor
 		log.Warn("quorumlock: lease lost", "lock", c.lock.name, "owner", loss.Owner, "error", loss)
 	})
 	if len(c.hold.leases) > 0 {
-		c.tell(quorumlock.Event{Kind: quorumlock.Lost, Ended: true, Held: c.machine.Held(now), Reason: reason, Err: loss})
+		c.tell(quorumlock.Event{Kind: quorumlock.EventLost, Ended: true, Held: c.machine.Held(now), Reason: reason, Err: loss})
 	}
 }
 
@@ -268,7 +268,7 @@ func (c *call) EndLease(ctx context.Context, l *quorumlock.Lease, keep time.Dura
 // err.
 func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Time, held time.Duration, ended bool, err error) error {
 	if c.watch != nil {
-		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
+		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.EventReleased, Lock: c.lock.name, Took: time.Since(began),
 			Lease: l, Ended: ended, Held: held, Err: err})
 	}
 	return err
@@ -333,7 +333,7 @@ func (c *call) resign(ctx context.Context) error {
 	}
 	now := c.lock.client.time()
 	if c.hold.loss == nil && len(c.hold.leases) > 0 {
-		c.tellLossOf(now, &quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: "the leadership under which it was entered again has ended"}, quorumlock.LostResigned)
+		c.tellLossOf(now, &quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: "the leadership under which it was entered again has ended"}, quorumlock.LossResigned)
 	}
 	c.ctx = ctx
 	c.unlock(now)

@@ -239,7 +239,7 @@ func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
 		w := newWorld(t)
 		var first []quorumlock.StepKind // of each call
 		s := locktest.Observer(func(e quorumlock.Event) {
-			if e.Kind == quorumlock.Acquired {
+			if e.Kind == quorumlock.EventAcquired {
 				first = append(first, e.Steps[0].Kind)
 			}
 		})

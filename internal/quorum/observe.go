@@ -40,10 +40,10 @@ func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Cont
 		}
 	}()
 	now := time.Now()
-	e := quorumlock.Event{Kind: quorumlock.Acquired, Lock: l.name, Took: now.Sub(began), Try: try,
+	e := quorumlock.Event{Kind: quorumlock.EventAcquired, Lock: l.name, Took: now.Sub(began), Try: try,
 		Attempts: w.attempts, Handed: w.handed, Steps: w.steps, Lease: lease, Err: err}
 	if err != nil {
-		e.Kind = quorumlock.Refused
+		e.Kind = quorumlock.EventRefused
 	}
 	if !w.waited.IsZero() {
 		e.Waited = now.Sub(w.waited)

@@ -91,7 +91,7 @@ func TestARenewalDoesNotWaitForThoseThatMayWaitLonger(t *testing.T) {
 		var mu sync.Mutex
 		n, most := 0, time.Duration(0)
 		lags := locktest.Observer(func(e quorumlock.Event) {
-			if e.Kind == quorumlock.Renewed {
+			if e.Kind == quorumlock.EventRenewed {
 				mu.Lock()
 				defer mu.Unlock()
 				n, most = n+1, max(most, e.Lag)

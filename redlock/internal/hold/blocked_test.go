@@ -54,7 +54,7 @@ func TestNoCodeOfTheUserHoldsUpTheEnd(t *testing.T) {
 		},
 		"an observer of losses": func(g *gate) options {
 			return options{lock: []quorumlock.Option{quorumlock.WithObserver(locktest.Observer(func(e quorumlock.Event) {
-				if e.Kind == quorumlock.Lost {
+				if e.Kind == quorumlock.EventLost {
 					g.pass()
 				}
 			}))}}

@@ -588,6 +588,6 @@ func TestADetachAndAnUnlockAfterCloseAreOneEvent(t *testing.T) {
 		locktest.OK(t, c.Close(), "Close")
 		locktest.Is(t, locktest.Err(lease.Detach(t.Context(), time.Minute)), quorumlock.ErrLost, "Detach")
 		locktest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock")
-		locktest.Equal(t, events.Of(quorumlock.Released), 1, "events Released")
+		locktest.Equal(t, events.Of(quorumlock.EventReleased), 1, "events Released")
 	})
 }

@@ -342,7 +342,7 @@ func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 				_, servers := locktest.Client(t, regions)
 				var won atomic.Bool // by a first attempt
 				seen := locktest.Observer(func(e quorumlock.Event) {
-					if e.Kind == quorumlock.Acquired && e.Attempts == 1 && !e.Handed {
+					if e.Kind == quorumlock.EventAcquired && e.Attempts == 1 && !e.Handed {
 						won.Store(true)
 					}
 				})

@@ -272,9 +272,9 @@ func TestCallersWithLittleTimeDoNotAskBusyNodes(t *testing.T) {
 		delay := func(d time.Duration) { locktest.Each(servers, func(s *embedded.Server) { s.Delay(d) }) }
 		// try calls Lock, and reports whether that asked a node.
 		try := func(name string, wait time.Duration) (bool, *quorumlock.Lease, error) {
-			before := asked.Of(quorumlock.NodeAsked)
+			before := asked.Of(quorumlock.EventNodeAsked)
 			lease, err := c.Mutex(name).Lock(locktest.Within(t, wait))
-			did := asked.Of(quorumlock.NodeAsked) != before
+			did := asked.Of(quorumlock.EventNodeAsked) != before
 			time.Sleep(100 * time.Millisecond) // its calls come back
 			return did, lease, err
 		}

@@ -53,7 +53,7 @@ func TestAttemptsDoNotPileUpAtASlowNode(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		locktest.Equal(t, events.Of(quorumlock.NodeDown), 0, "times that nodes were down")
+		locktest.Equal(t, events.Of(quorumlock.EventNodeDown), 0, "times that nodes were down")
 	})
 }
 
@@ -65,7 +65,7 @@ func TestAttemptsOfDifferentLocalQueuesDoNotWaitForEachOther(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
 		nodes := ownNodes(t, servers)
 		observer := locktest.Observer(func(e quorumlock.Event) {
-			if e.Kind == quorumlock.NodeAsked && (e.Err != nil || e.Took > (connecting+2)*trip) { // 2: the script may be unknown
+			if e.Kind == quorumlock.EventNodeAsked && (e.Err != nil || e.Took > (connecting+2)*trip) { // 2: the script may be unknown
 				t.Errorf("%s took %v: %v", e.Node, e.Took, e.Err)
 			}
 		})

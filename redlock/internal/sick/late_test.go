@@ -120,7 +120,7 @@ func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
 			}
 			all.Wait()
 			time.Sleep(time.Second)
-			asked, down := of.Of(quorumlock.NodeAsked), of.Of(quorumlock.NodeDown)
+			asked, down := of.Of(quorumlock.EventNodeAsked), of.Of(quorumlock.EventNodeDown)
 			if all := 5 * 2 * callers * holds; down != tt.down || asked > all*3/4 {
 				t.Errorf("%d nodes are said to be down, want %d; %d calls of %d were sent, or failed", down, tt.down, asked, all)
 			}
@@ -140,7 +140,7 @@ func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
 			}
 			locktest.Unlock(t, locktest.TryLock(t, c.Mutex("after")))
 			time.Sleep(quorumlock.DefaultTTL)
-			locktest.Equal(t, of.Of(quorumlock.NodeUp), tt.down, "nodes are said to be up again")
+			locktest.Equal(t, of.Of(quorumlock.EventNodeUp), tt.down, "nodes are said to be up again")
 			locktest.Nothing(t, servers)
 		})
 	}

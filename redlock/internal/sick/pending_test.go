@@ -133,7 +133,7 @@ func TestANodeThatRefusedTheCredentialsGetsTheReleaseLater(t *testing.T) {
 		locktest.Unlock(t, lease)
 		time.Sleep(2 * time.Second)
 		locktest.Equal(t, len(locktest.Keys(servers[0])) > 0, true, "the node that refuses the credentials has the lock")
-		locktest.Equal(t, events.Of(quorumlock.NodeDown), 1, "NodeDown events")
+		locktest.Equal(t, events.Of(quorumlock.EventNodeDown), 1, "NodeDown events")
 		accept(servers[0], "s3cret")
 		time.Sleep(time.Second)
 		locktest.Equal(t, len(locktest.Keys(servers[0])), 0, "keys of the node, a second after it accepts them")
@@ -454,7 +454,7 @@ func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 			log, logger := locktest.Logger()
 			var told []quorumlock.Step
 			observer := locktest.Observer(func(e quorumlock.Event) {
-				if e.Kind == quorumlock.Refused {
+				if e.Kind == quorumlock.EventRefused {
 					told = e.Steps
 				}
 			})

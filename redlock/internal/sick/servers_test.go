@@ -201,7 +201,7 @@ func TestCheckFindsAnAddressOfSeveralServers(t *testing.T) {
 		for _, n := range []*node.Node{dialled, node.New(own)} {
 			c := locktest.Of(t, []*node.Node{n, nodes[1], nodes[2]})
 			h, err := c.Diagnose(t.Context())
-			if err != nil || len(h.Findings) != 1 || h.Findings[0].Kind != redlock.SeveralServers || h.Findings[0].Severity != redlock.Failure || h.Findings[0].Node != n.String() {
+			if err != nil || len(h.Findings) != 1 || h.Findings[0].Kind != redlock.FindingSeveralServers || h.Findings[0].Severity != redlock.SeverityFailure || h.Findings[0].Node != n.String() {
 				t.Errorf("%v, %v, want that %s is several servers", h, err, n)
 			}
 			for _, n := range []*node.Node{nodes[0], nodes[3]} {

@@ -126,7 +126,7 @@ func TestACallWhoseTimeEndsUnsentSaysSo(t *testing.T) {
 			if errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, quorumlock.ErrNoQuorum) {
 				t.Errorf("error %v, want neither ErrHeld nor ErrNoQuorum", err)
 			}
-			if len(refused) != 1 || refused[0].Kind != quorumlock.Refused {
+			if len(refused) != 1 || refused[0].Kind != quorumlock.EventRefused {
 				t.Fatalf("events %+v, want one Refused", refused)
 			}
 			e := refused[0]
@@ -156,7 +156,7 @@ func TestTheObserverSeesTheAdmission(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithObserver(locktest.Observer(func(e quorumlock.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			if e.Kind == quorumlock.NodeAsked {
+			if e.Kind == quorumlock.EventNodeAsked {
 				seen = append(seen, e)
 			} else if e.InFlight != 0 || e.Limit != 0 || e.Unsent != 0 {
 				t.Errorf("an event of another kind: %+v", e)
@@ -204,7 +204,7 @@ func TestEachPlaceIsGivenBackOnce(t *testing.T) {
 			last := make(map[string]quorumlock.Event)
 			busiest := 0
 			c, servers := locktest.Client(t, 3, quorumlock.WithNodeTimeout(100*time.Millisecond), quorumlock.WithTTL(time.Second), quorumlock.WithObserver(locktest.Observer(func(e quorumlock.Event) {
-				if e.Kind != quorumlock.NodeAsked {
+				if e.Kind != quorumlock.EventNodeAsked {
 					return
 				}
 				mu.Lock()
@@ -306,7 +306,7 @@ func TestAPlaceThatComesTooLateIsGivenBack(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithObserver(locktest.Observer(func(e quorumlock.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			if e.Kind != quorumlock.NodeAsked {
+			if e.Kind != quorumlock.EventNodeAsked {
 				return
 			}
 			inFlight[e.Node] = e.InFlight
