@@ -14,35 +14,40 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // The hooks of a client given to New see the values of the waiting caller's ctx. In calls without a
 // waiting caller, they see none.
 func TestHooksSeeTheCallersContext(t *testing.T) {
 	type caller struct{} // the key of a value
-	for name, use := range map[string]func(ctx context.Context, n *node.Node, held *quorumlock.Lease) error{
-		"Lock": func(ctx context.Context, n *node.Node, _ *quorumlock.Lease) error {
+	for name, use := range map[string]func(ctx context.Context, n *node.Node, c *redlock.Client, held *quorumlock.Lease) error{
+		"Lock": func(ctx context.Context, n *node.Node, _ *redlock.Client, _ *quorumlock.Lease) error {
 			return locktest.Err(n.Mutex("free").Lock(ctx))
 		},
-		"a Lock that waits": func(ctx context.Context, n *node.Node, held *quorumlock.Lease) error {
+		"a Lock that waits": func(ctx context.Context, _ *node.Node, c *redlock.Client, held *quorumlock.Lease) error {
 			time.AfterFunc(time.Second, func() { _ = held.Unlock(ctx) })
-			return locktest.Err(n.RWMutex("held").Lock(ctx))
+			return locktest.Err(c.RWMutex("held").Lock(ctx))
 		},
-		"TryLock": func(ctx context.Context, n *node.Node, _ *quorumlock.Lease) error {
+		"TryLock": func(ctx context.Context, n *node.Node, _ *redlock.Client, _ *quorumlock.Lease) error {
 			return locktest.Err(n.Mutex("free").TryLock(ctx))
 		},
-		"Extend": func(ctx context.Context, _ *node.Node, held *quorumlock.Lease) error { return held.Extend(ctx) },
-		"Downgrade": func(ctx context.Context, n *node.Node, held *quorumlock.Lease) error {
-			return n.RWMutex("held").Downgrade(ctx, held)
+		"Extend": func(ctx context.Context, _ *node.Node, _ *redlock.Client, held *quorumlock.Lease) error {
+			return held.Extend(ctx)
 		},
-		"Unlock": func(ctx context.Context, _ *node.Node, held *quorumlock.Lease) error { return held.Unlock(ctx) },
-		"Done": func(ctx context.Context, n *node.Node, _ *quorumlock.Lease) error {
-			return n.Latch("latch", 2).Done(ctx, "a")
+		"Downgrade": func(ctx context.Context, _ *node.Node, c *redlock.Client, held *quorumlock.Lease) error {
+			return c.RWMutex("held").Downgrade(ctx, held)
 		},
-		"Inspect": func(ctx context.Context, n *node.Node, _ *quorumlock.Lease) error {
+		"Unlock": func(ctx context.Context, _ *node.Node, _ *redlock.Client, held *quorumlock.Lease) error {
+			return held.Unlock(ctx)
+		},
+		"Done": func(ctx context.Context, _ *node.Node, c *redlock.Client, _ *quorumlock.Lease) error {
+			return c.Latch("latch", 2).Done(ctx, "a")
+		},
+		"Inspect": func(ctx context.Context, n *node.Node, _ *redlock.Client, _ *quorumlock.Lease) error {
 			return locktest.Err(n.Mutex("held").Inspect(ctx))
 		},
-		"<nil>": func(context.Context, *node.Node, *quorumlock.Lease) error { // the watchdog renews
+		"<nil>": func(context.Context, *node.Node, *redlock.Client, *quorumlock.Lease) error { // the watchdog renews
 			settle(time.Minute)
 			return nil
 		},
@@ -63,12 +68,13 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 				return next()
 			}))
 			n := over(t, client)
-			held := locktest.Lock(t, n.RWMutex("held"))
+			c := locktest.Of(t, []*node.Node{n})
+			held := locktest.Lock(t, c.RWMutex("held"))
 			mu.Lock()
 			callers = nil
 			mu.Unlock()
 			ctx := context.WithValue(t.Context(), caller{}, name)
-			locktest.Must(t, use(ctx, n, held), "%s", name)
+			locktest.Must(t, use(ctx, n, c, held), "%s", name)
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()

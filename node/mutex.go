@@ -31,22 +31,13 @@ var _ quorumlock.Locker = (*Mutex)(nil)
 // Mutex returns the lock of that name. It does no I/O. If the name or an option is invalid, the
 // methods of the Mutex return an error.
 func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
-	return n.mutex(name, quorum.Cell{}, nil, opts)
-}
-
-// mutex returns a lock over a copy of cell with the node and name filled in. A non-nil bad is the
-// error of all its calls, unless the options have one.
-func (n *Node) mutex(name string, cell quorum.Cell, bad error, opts []quorumlock.Option) *Mutex {
 	set, err := n.resolve(opts)
-	if err == nil {
-		err = bad
-	}
-	cell.Node, cell.Name = transport.Of(n), set.Prefix+name
+	cell := quorum.Cell{Node: transport.Of(n), Name: set.Prefix + name}
 	lock := quorum.New(transport.Of(n).Locks(), name, core.Tree{}, []quorum.Cell{cell}, set, err)
 	return &Mutex{quorum.NewMember(lock), n, cell.Name, lock}
 }
 
-// resolve returns the settings of a Mutex or a Latch, and the error of its options or of the node.
+// resolve returns the settings of a Mutex, and the error of its options or of the node.
 func (n *Node) resolve(opts []quorumlock.Option) (options.Settings, error) {
 	set, err := options.Resolve(opts...)
 	switch {
@@ -95,14 +86,10 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // ForceUnlockOwner releases the lock only if that owner, as Inspect shows it, holds or shares it,
 // and returns [quorumlock.ErrNotHeld] otherwise. The rules are those of package redlock.
 func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
-	return m.forceOwner(ctx, owner, false)
-}
-
-func (m *Mutex) forceOwner(ctx context.Context, owner quorumlock.Owner, semaphore bool) error {
 	if err := m.lock.Err(); err != nil {
 		return err
 	}
-	found, err := transport.Of(m.node).ReleaseOwner(ctx, m.key, owner, semaphore)
+	found, err := transport.Of(m.node).ReleaseOwner(ctx, m.key, owner, false)
 	if err == nil && !found {
 		return quorumlock.ErrNotHeld
 	}

@@ -65,17 +65,11 @@ func TestAZeroNodeHasAnError(t *testing.T) {
 	var n node.Node
 	ctx := t.Context()
 	for what, err := range map[string]error{
-		"Lock":                  locktest.Err(n.Mutex("x").Lock(ctx)),
-		"TryLock":               locktest.Err(n.Mutex("x").TryLock(ctx)),
-		"Inspect":               locktest.Err(n.Mutex("x").Inspect(ctx)),
-		"ForceUnlock":           n.Mutex("x").ForceUnlock(ctx),
-		"RLock":                 locktest.Err(n.RWMutex("x").RLock(ctx)),
-		"Semaphore":             locktest.Err(n.Semaphore("x", 3).Lock(ctx)),
-		"Semaphore.Inspect":     locktest.Err(n.Semaphore("x", 3).Inspect(ctx)),
-		"Semaphore.ForceUnlock": n.Semaphore("x", 3).ForceUnlock(ctx),
-		"Done":                  n.Latch("x", 3).Done(ctx, "1"),
-		"Count":                 locktest.Err(n.Latch("x", 3).Count(ctx)),
-		"Status":                locktest.Err(n.Status(ctx)),
+		"Lock":        locktest.Err(n.Mutex("x").Lock(ctx)),
+		"TryLock":     locktest.Err(n.Mutex("x").TryLock(ctx)),
+		"Inspect":     locktest.Err(n.Mutex("x").Inspect(ctx)),
+		"ForceUnlock": n.Mutex("x").ForceUnlock(ctx),
+		"Status":      locktest.Err(n.Status(ctx)),
 	} {
 		says(t, what, err, "use node.Dial or node.New")
 	}
@@ -83,4 +77,23 @@ func TestAZeroNodeHasAnError(t *testing.T) {
 	if err := n.Close(); err != nil || n.Client() != nil {
 		t.Errorf("Close: %v; its client is %v", err, n.Client())
 	}
+}
+
+// A call with a bad option does nothing: without its prefix it would be about another lock.
+func TestABadOptionKeepsInspectAndForceUnlockFromAnotherLock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
+		m := locktest.MustLock(t, n.Mutex("x"))
+		bad := quorumlock.WithPrefix("a prefix: ")
+		for what, err := range map[string]error{
+			"ForceUnlock": n.Mutex("x", bad).ForceUnlock(t.Context()),
+			"Inspect":     locktest.Err(n.Mutex("x", bad).Inspect(t.Context())),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "WithPrefix") {
+				t.Errorf("%s: %v, want an error that names the option", what, err)
+			}
+		}
+		locktest.OK(t, m.Extend(t.Context()), "Extend")
+		locktest.MustUnlock(t, m)
+	})
 }

@@ -1,9 +1,10 @@
-// Package node is one Redis node, and locks on it:
+// Package node is one Redis node, and a Mutex on it:
 //
 //	n, err := node.Dial("redis://10.0.0.1")
 //	lease, err := n.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 //
-// Packages redlock and multilock make locks of several nodes. A script is sent to a node exactly
+// Packages redlock and multilock make locks of several nodes. The other kinds of locks on a single
+// node are those of a redlock.Client of that node alone. A script is sent to a node exactly
 // once, because a script may have run even if its reply was lost. Every call has its own deadline.
 // A call that fails at the node returns a *[quorumlock.NodeError].
 package node

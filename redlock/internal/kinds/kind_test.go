@@ -64,8 +64,7 @@ var alone = map[string]maker{
 		locktest.Must(t, err, "New")
 		return process{m, nil, nil, paths}
 	},
-	"node's mutex":     ofNode(func(n *node.Node, opts []quorumlock.Option) forcible { return n.Mutex("x", opts...) }),
-	"node's semaphore": ofNode(func(n *node.Node, opts []quorumlock.Option) forcible { return n.Semaphore("x", 1, opts...) }),
+	"node's mutex": ofNode(func(n *node.Node, opts []quorumlock.Option) forcible { return n.Mutex("x", opts...) }),
 }
 
 // each runs a test for each kind, with one process and one more.

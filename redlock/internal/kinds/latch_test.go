@@ -28,13 +28,13 @@ func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
 		"of one node": func(t *testing.T) (a, b locktest.Latch) {
 			servers, nodes := locktest.Nodes(t, 1)
 			_, others := locktest.Paths(t, servers)
-			return nodes[0].Latch("x", 3), others[0].Latch("x", 3)
+			return locktest.Of(t, nodes).Latch("x", 3), locktest.Of(t, others).Latch("x", 3)
 		},
 		"of a client of the caller's": func(t *testing.T) (a, b locktest.Latch) {
 			_, nodes := locktest.Nodes(t, 1)
 			n := node.New(nodes[0].Client())
 			t.Cleanup(func() { _ = n.Close() })
-			return n.Latch("x", 3), nodes[0].Latch("x", 3)
+			return locktest.Of(t, []*node.Node{n}).Latch("x", 3), locktest.Of(t, nodes).Latch("x", 3)
 		},
 		"under a prefix": func(t *testing.T) (a, b locktest.Latch) {
 			c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("app:"))

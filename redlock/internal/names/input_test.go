@@ -28,16 +28,10 @@ var uses = map[string]use{
 	"mutex":        locks(mutex, false),
 	"semaphore":    locks(slot, false),
 	"node's mutex": locks(single, true),
-	"node's semaphore": locks(func(u user, name string, n int, opts ...quorumlock.Option) quorumlock.Locker {
-		return u.node.Semaphore(name, n, opts...)
-	}, true),
-	"reader":    locks(reader, true),
-	"MultiLock": locks(multi, false),
+	"reader":       locks(reader, true),
+	"MultiLock":    locks(multi, false),
 	"latch": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
 		return u.client.Latch(name, n, opts...).Done(ctx, "a")
-	},
-	"node's latch": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
-		return u.node.Latch(name, n, opts...).Done(ctx, "a")
 	},
 }
 
@@ -49,10 +43,10 @@ func locks(of maker, try bool) use {
 }
 
 const (
-	everything = "mutex, reader, semaphore, latch, node's mutex, node's semaphore, node's latch, MultiLock"
-	leases     = "mutex, reader, semaphore, node's mutex, node's semaphore, MultiLock"
-	slots      = "semaphore, node's semaphore"
-	latches    = "latch, node's latch"
+	everything = "mutex, reader, semaphore, latch, node's mutex, MultiLock"
+	leases     = "mutex, reader, semaphore, node's mutex, MultiLock"
+	slots      = "semaphore"
+	latches    = "latch"
 )
 
 func of(opts ...quorumlock.Option) []quorumlock.Option { return opts }
