@@ -45,9 +45,9 @@ func ExampleWithPrefix() {
 }
 
 // A program that takes names from its users checks them at once.
-func ExampleCheckName() {
-	fmt.Println(quorumlock.CheckName("myapp:lock:invoice:1042"))
-	fmt.Println(quorumlock.CheckName(""))
+func ExampleValidateName() {
+	fmt.Println(quorumlock.ValidateName("myapp:lock:invoice:1042"))
+	fmt.Println(quorumlock.ValidateName(""))
 	// Output:
 	// <nil>
 	// quorumlock: the name of the lock is empty: use a name

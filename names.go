@@ -6,11 +6,11 @@ import "github.com/quorumlock/quorumlock/internal/settings"
 // [WithPrefix].
 const MaxName = settings.MaxName
 
-// CheckName returns an error, which matches [ErrMisuse], if name is not valid for a lock. A name is
-// invalid if it is empty, longer than [MaxName], or has the form of a key that this library or
+// ValidateName returns an error, which matches [ErrMisuse], if name is not valid for a lock. A name
+// is invalid if it is empty, longer than [MaxName], or has the form of a key that this library or
 // Redisson keeps beside a lock. Name includes the prefix of [WithPrefix]. The error has the reason
 // and the fix.
 //
 // The methods of every lock check their names. A program that takes names from its users can call
-// CheckName earlier.
-func CheckName(name string) error { return settings.CheckName(name) }
+// ValidateName earlier.
+func ValidateName(name string) error { return settings.ValidateName(name) }

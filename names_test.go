@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
+func TestValidateNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		want []string // the error has the reason and the fix
@@ -31,7 +31,7 @@ func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 		{strings.Repeat("x", quorumlock.MaxName+1), []string{"has 1025 bytes with its prefix", "use at most 1024"}},
 		{strings.Repeat("x", 1<<20), []string{"has 1048576 bytes", "use at most 1024"}},
 	} {
-		err := quorumlock.CheckName(tt.name)
+		err := quorumlock.ValidateName(tt.name)
 		if !errors.Is(err, quorumlock.ErrMisuse) {
 			t.Errorf("%.40q: %v, want ErrMisuse", tt.name, err)
 			continue
@@ -47,12 +47,12 @@ func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 	}
 }
 
-func TestCheckNameTakesEveryOtherName(t *testing.T) {
+func TestValidateNameTakesEveryOtherName(t *testing.T) {
 	for _, name := range []string{
 		"x", "{x}", "a{b", "{}", "two words", " ", "\t\n", "schloß/замок/锁🔒", "\xff\xfe\x00", "*", "a:b", "redisson_lock", "redisson_lock_token",
 		"my_redisson_lock_token:{x}", "Quorumlock_x", "quorumlock-demo:1", "rwlock_timeout:1", "x:rwlock_timeout:", "x:rwlock_timeout:now",
 		strings.Repeat("k", quorumlock.MaxName),
 	} {
-		locktest.OK(t, quorumlock.CheckName(name), "%.40q", name)
+		locktest.OK(t, quorumlock.ValidateName(name), "%.40q", name)
 	}
 }

@@ -106,7 +106,7 @@ func WithoutReentry() Option { return func(s *resolved) { s.NoReentry = true } }
 
 // WithPrefix puts p before the name of the lock in every key and channel, for servers that several
 // services share. Clients with different prefixes do not share locks. A Redisson client with the
-// same prefix in its NameMapper shares them. [CheckName] checks the name with its prefix.
+// same prefix in its NameMapper shares them. [ValidateName] checks the name with its prefix.
 //
 // A prefix is shorter than [MaxName] and has no spaces or control characters. If it contains a {,
 // then it must also contain the } that ends the hash tag, and the tag must not be empty. Otherwise

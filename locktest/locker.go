@@ -60,7 +60,7 @@ func New(name string, opts ...quorumlock.Option) *Locker {
 		err = errs.Misuse("quorumlock: locktest: WithOwner is not supported: enter a hold with the context of its lease")
 	}
 	if err == nil {
-		err = quorumlock.CheckName(name)
+		err = quorumlock.ValidateName(name)
 	}
 	return &Locker{name: name, set: set, err: err, client: set.Label + "~" + settings.NewID()}
 }

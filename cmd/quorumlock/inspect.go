@@ -37,7 +37,7 @@ func (c *inspectCommand) Run(e *env) (err error) {
 		return err
 	}
 	defer func() { err = errs.Join(err, client.Close()) }()
-	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
+	if err := quorumlock.ValidateName(c.Prefix + c.Name); err != nil {
 		return usageError("inspect: " + err.Error())
 	}
 	v, err := client.inspect(e.ctx, c.Name)

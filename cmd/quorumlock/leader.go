@@ -39,7 +39,7 @@ func (c *leaderCommand) Run(e *env) (err error) {
 		return err
 	}
 	defer func() { err = errs.Join(err, client.Close()) }()
-	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
+	if err := quorumlock.ValidateName(c.Prefix + c.Name); err != nil {
 		return usageError("leader: " + err.Error())
 	}
 	vote := election.New(client.Mutex(c.Name), "")

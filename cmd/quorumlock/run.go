@@ -155,7 +155,7 @@ func (c *runCommand) check() error {
 		return usageError(fmt.Sprintf("run: --held-status %d: use 0 to %d", c.HeldStatus, maxCommandStatus))
 	}
 	for _, name := range c.Names {
-		if err := quorumlock.CheckName(c.Prefix + name); err != nil {
+		if err := quorumlock.ValidateName(c.Prefix + name); err != nil {
 			return usageError("run: " + err.Error())
 		}
 		if strings.ContainsFunc(name, unicode.IsControl) {

@@ -69,7 +69,7 @@ func (c *serveCommand) validate() error {
 		return usageError("serve: --demo has nodes of its own: leave out --nodes and all other flags about nodes")
 	}
 	for i, name := range c.MetricsLock {
-		if err := quorumlock.CheckName(c.Prefix + name); err != nil {
+		if err := quorumlock.ValidateName(c.Prefix + name); err != nil {
 			return usageError("serve: --metrics-lock: " + err.Error())
 		}
 		if slices.Contains(c.MetricsLock[:i], name) {

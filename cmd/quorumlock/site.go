@@ -122,7 +122,7 @@ func (s *site) inspect(r *http.Request) (name string, v lockView, status int, er
 		}
 		name = string(b)
 	}
-	if err := quorumlock.CheckName(s.o.client.prefix + name); err != nil {
+	if err := quorumlock.ValidateName(s.o.client.prefix + name); err != nil {
 		return name, v, http.StatusBadRequest, err
 	}
 	type answer struct {

@@ -223,7 +223,7 @@ func (s *survey) names(keys []string) (names []string) {
 			key = strings.TrimSuffix(name, "}")
 		}
 		name, ok := strings.CutPrefix(key, s.prefix)
-		if !ok || quorumlock.CheckName(key) != nil {
+		if !ok || quorumlock.ValidateName(key) != nil {
 			continue
 		}
 		h := maphash.String(s.seed, key)

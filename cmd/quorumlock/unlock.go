@@ -69,7 +69,7 @@ func (c *unlockCommand) Run(e *env) (err error) {
 		return err
 	}
 	defer func() { err = errs.Join(err, client.Close()) }()
-	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
+	if err := quorumlock.ValidateName(c.Prefix + c.Name); err != nil {
 		return usageError("unlock: " + err.Error())
 	}
 	v, err := client.inspect(e.ctx, c.Name)

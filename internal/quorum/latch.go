@@ -66,9 +66,9 @@ func NewLatch(client *Client, name string, n, need int, cells []Cell, set option
 		l.err = errs.Misusef("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
 	}
 	for i := 0; i < len(cells) && l.err == nil; i++ {
-		l.err = quorumlock.CheckName(cells[i].Name)
-		if c, ok := cells[i].Node.(interface{ CheckName(string) error }); ok && l.err == nil {
-			l.err = c.CheckName(cells[i].Name)
+		l.err = quorumlock.ValidateName(cells[i].Name)
+		if c, ok := cells[i].Node.(interface{ ValidateName(string) error }); ok && l.err == nil {
+			l.err = c.ValidateName(cells[i].Name)
 		}
 	}
 	return l

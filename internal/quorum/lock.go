@@ -83,9 +83,9 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 		l.slots = min(l.slots, max(c.Permits, 1))
 	}
 	for i := 0; i < len(cells) && l.err == nil; i++ {
-		l.err = quorumlock.CheckName(cells[i].Name)
-		if n, ok := cells[i].Node.(interface{ CheckName(string) error }); ok && l.err == nil {
-			l.err = n.CheckName(cells[i].Name)
+		l.err = quorumlock.ValidateName(cells[i].Name)
+		if n, ok := cells[i].Node.(interface{ ValidateName(string) error }); ok && l.err == nil {
+			l.err = n.ValidateName(cells[i].Name)
 		}
 	}
 	l.nodes = make([]Node, 0, len(cells))

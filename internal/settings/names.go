@@ -29,8 +29,8 @@ const readTimeout = ":rwlock_timeout:"
 // MaxName is the longest name of a lock, in bytes, its prefix included.
 const MaxName = 1024
 
-// CheckName is quorumlock.CheckName.
-func CheckName(name string) error {
+// ValidateName is quorumlock.ValidateName.
+func ValidateName(name string) error {
 	if name == "" {
 		return errs.Misuse("quorumlock: the name of the lock is empty: use a name")
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Each method of this file sends one script, once. It returns when ctx is done, or after the node's
-// timeout. Names that CheckName refuses are refused before anything is sent.
+// timeout. Names that ValidateName refuses are refused before anything is sent.
 
 // Acquire does the work of node.Node.Acquire.
 func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (wire.Answer, error) {
@@ -139,7 +139,7 @@ func (n *Node) checkCall(ctx context.Context, name string) error {
 	if ctx == nil {
 		return quorumlock.ErrNilContext
 	}
-	return n.CheckName(name)
+	return n.ValidateName(name)
 }
 
 // checkEntry is checkCall for calls of an owner. An owner of a form that Acquire refuses can be

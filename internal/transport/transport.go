@@ -233,13 +233,13 @@ func (n *Node) Guardable() error {
 	return nil
 }
 
-// CheckName returns the reason why the node cannot keep a lock of that name, or nil. It checks
-// [quorumlock.CheckName] and, for a cluster, that all keys of a lock are at one server.
-func (n *Node) CheckName(name string) error {
+// ValidateName returns the reason why the node cannot keep a lock of that name, or nil. It checks
+// [quorumlock.ValidateName] and, for a cluster, that all keys of a lock are at one server.
+func (n *Node) ValidateName(name string) error {
 	if n == nil {
 		return errZero
 	}
-	if err := quorumlock.CheckName(name); err != nil {
+	if err := quorumlock.ValidateName(name); err != nil {
 		return err
 	}
 	if n.cluster && !wire.SameSlot(name) {

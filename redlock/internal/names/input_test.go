@@ -208,8 +208,8 @@ func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
 			}
 		}
 	}
-	locktest.OK(t, transport.Of(n).CheckName("{billing}:7"), "CheckName of a name with a tag")
-	if single, _ := node.Dial("redis://h"); transport.Of(single).CheckName("a}b") != nil {
+	locktest.OK(t, transport.Of(n).ValidateName("{billing}:7"), "ValidateName of a name with a tag")
+	if single, _ := node.Dial("redis://h"); transport.Of(single).ValidateName("a}b") != nil {
 		t.Error("a single server refuses a name with a brace")
 	}
 }
