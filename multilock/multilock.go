@@ -10,9 +10,10 @@
 // side of an RWMutex, or another MultiLock. Members may be on different nodes.
 //
 // A MultiLock waits in the queues of all its members with one ticket, so MultiLocks that share
-// members do not block each other forever. While it waits for one member, it keeps its position in
-// the queues of the others: later callers for a free member wait behind it, in the order of their
-// tickets. So combine only locks that must be held together.
+// members do not block each other forever. While it waits for a member that is held, it keeps its
+// position in the queues of the others: later callers for a free member wait behind it, in the
+// order of their tickets. So combine only locks that must be held together. While too few nodes of
+// a member answer, it lets others pass. Once they answer again, it has its former position.
 //
 // # Why it is sound
 //

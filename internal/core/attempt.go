@@ -17,21 +17,31 @@ func (m *Machine) ask(now Time) {
 	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.handoffWait, m.limited = 0, 0, 0, 0, false
 	m.refresh = m.refreshAfter()
 	m.chooseSlot()
+	m.spares = m.noteLacking()
 	for i := range m.Cells {
-		c := &m.Cells[i]
-		former := c.former
-		if c.HandedToken > 0 {
-			former = m.attempt - 1
+		if m.spares && !m.Cells[i].lacking {
+			m.spare(i)
+		} else {
+			m.askCell(i)
 		}
-		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, leftover: c.leftover, former: former, unanswered: c.unanswered + 1, reached: c.reached, unsure: c.unsure, of: int32(i)}
-		call := Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
-		if s := m.cfg.Source; s != nil {
-			call.Do, call.Of, call.Token = Attach, int32(i), s.Counts[i]
-		}
-		m.call(call)
 	}
 	m.tries.ownRefused, m.nextLook, m.yields = false, len(m.Cells), 0
 	m.changed++
+}
+
+// askCell asks a cell for the lock.
+func (m *Machine) askCell(i int) {
+	c := &m.Cells[i]
+	former := c.former
+	if c.HandedToken > 0 {
+		former = m.attempt - 1
+	}
+	m.Cells[i] = Cell{Position: c.Position, Err: c.Err, leftover: c.leftover, former: former, unanswered: c.unanswered + 1, reached: c.reached, unsure: c.unsure, lacking: c.lacking, of: int32(i)}
+	call := Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
+	if s := m.cfg.Source; s != nil {
+		call.Do, call.Of, call.Token = Attach, int32(i), s.Counts[i]
+	}
+	m.call(call)
 }
 
 // acquired handles an answer to an attempt.
@@ -195,6 +205,7 @@ func (m *Machine) count(now Time) {
 		m.inherit(now)
 		return
 	}
+	m.askSpared(now)
 	result := m.tallies().result(hasGranted, mayGrant)
 	switch {
 	case result == VoteWon:

@@ -16,6 +16,7 @@
 //	tally.go     counts of the cells' facts
 //	slots.go     the slots of semaphores
 //	try.go       further attempts of a TryLock
+//	spare.go     members that wait until another one has a quorum
 //	pace.go      pauses of callers with little time left
 //
 // A machine that is over still releases the grants that late answers report.
@@ -57,6 +58,7 @@ const (
 	Unknown                // the owner may have the lock there: a call failed, or is unanswered
 	Untouched              // the attempt was not sent, or the restart guard refused it
 	Left                   // not queued there, and nothing granted
+	Spared                 // not asked until members without a quorum have one: see spare
 	Foreign                // a copy of the call has the lock there, under the same owner
 )
 
@@ -91,6 +93,7 @@ type Cell struct {
 	unsure           bool  // a lost call may still run, from an old connection; never reset
 	lostRenewal      bool  // the same of a Renew
 	failed           bool  // a call failed; reset by an answer to the attempt or its raise
+	lacking          bool  // its member had no quorum of votes when it was last asked: see spare
 
 	slot       int32 // of a semaphore: the granted slot; valid if Won
 	handedSlot int32 // valid if HandedToken > 0
@@ -129,6 +132,7 @@ type Machine struct {
 	successor         bool   // the last attempt's successor has the lock, or is about to
 	expiredWaits      int    // attempts that ended with missing answers: see tolerance
 	limited           bool   // the attempt's wait was limited by limitWait
+	spares            bool   // some cells are Spared
 	shortWaits        int    // attempts that did not wait for slow nodes: see limitWait
 	wokenInVain       int    // the last attempts after handoffs and calls without a quorum
 	failures          int    // the last attempts without an answer or granted too late: see afterFailure

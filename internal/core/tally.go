@@ -11,12 +11,13 @@ type facts uint32
 
 const (
 	hasGranted    fact = iota // granted the same slot as most
-	mayGrant                  // the same, or has not answered
+	mayGrant                  // the same, or has not answered, or is spared
 	hasInherited              // handed over the same slot as most
 	comesNext                 // granted, handed over or called: see nextAttemptWins
 	hasAnswered               // answered the attempt, or failed
 	hasVoted                  // granted, handed over or refused (see ownRefused), and not failed
-	mayVote                   // the same, or has neither answered nor failed
+	mayVote                   // the same, or has neither answered nor failed, or is spared
+	isHeard                   // hasVoted, or is spared
 	isLock                    // its key is a lock, as far as known
 	isWanted                  // the next attempt should win it
 	isPromised                // the same, by the rule promises
@@ -136,6 +137,23 @@ func (t *tally) openVotes(cell int) int {
 // holds reports whether a fact holds of the lock.
 func (t *tally) holds(f fact) bool { return t.root[f] >= t.tree.root.least[ruleOf[f]] }
 
+// holdsOfMember reports whether a fact holds of the least part of the lock with this cell that the
+// lock, or a larger part, cannot do without.
+func (t *tally) holdsOfMember(cell int, f fact) bool {
+	holds := t.cells[cell]>>f&1 == 1
+	for up := t.tree.groupOf(cell); ; {
+		g, n := t.group(up)
+		if g.needsAll() {
+			return holds
+		}
+		holds = n[f] >= g.least[ruleOf[f]]
+		if up == atRoot {
+			return holds
+		}
+		up = g.up
+	}
+}
+
 // some reports whether a fact holds of any cell.
 func (t *tally) some(f fact) bool { return t.total[f] > 0 }
 
@@ -168,18 +186,19 @@ func (m *Machine) tallies() *tally {
 
 func (m *Machine) factsOf(i int) facts {
 	c := &m.Cells[i]
-	asked, has, queued := c.State == Asked, c.State == Granted, c.State == Queued
+	asked, has, queued, spared := c.State == Asked, c.State == Granted, c.State == Queued, c.State == Spared
 	handedOver := c.HandedToken > 0
 	votes := !c.failed && (c.Won || handedOver || c.Refused && !m.tries.ownRefused)
 	opens := isOpen(c)
 	return c.vote.facts().
 		with(hasGranted, has && !c.apart).
-		with(mayGrant, asked || has && !c.apart).
+		with(mayGrant, asked || spared || has && !c.apart).
 		with(hasInherited, handedOver && !c.handedApart).
 		with(comesNext, handedOver || queued && c.Called || has).
 		with(hasAnswered, !asked).
 		with(hasVoted, votes).
-		with(mayVote, votes || asked && !c.failed).
+		with(mayVote, votes || spared || asked && !c.failed).
+		with(isHeard, votes || spared).
 		with(isLock, !c.NotALock || c.State != Unknown).
 		with(isWanted, opens).
 		with(isPromised, opens).

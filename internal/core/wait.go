@@ -360,6 +360,10 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 		}
 		return
 	}
+	if c.State == Spared {
+		m.call(Call{Do: Release, Cell: int32(cell), Attempt: attempt, Successor: true})
+		return
+	}
 	if attempt < m.attempt {
 		c.former = attempt
 	}

@@ -84,7 +84,7 @@ func (c *call) heldError() *quorumlock.HeldError {
 		if !d.Refused {
 			continue
 		}
-		if c.place != nil {
+		if c.place != nil && d.State != core.Spared {
 			e.Position = max(e.Position, d.Position+1)
 		}
 		if d.Refusal.Free || d.Refusal.Holder == "" {

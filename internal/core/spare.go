@@ -1,0 +1,75 @@
+package core
+
+// A MultiLock whose member cannot be had, because its nodes are down, must not keep others from its
+// healthy members. So once a member lacks a quorum of votes, the waiter leaves the queues of the
+// others, and its attempts ask the lacking members alone. As soon as these have a quorum of votes,
+// whatever these say, the same attempt asks the others, too. There the waiter joins the queues with
+// the ticket of its call, ahead of all who came later.
+//
+// So a lock that can be had is taken as before: the lowest ticket is the first in all queues, and
+// there is no deadlock. A waiter that has left a queue holds nothing at its nodes.
+
+// noteLacking notes the members without a quorum of votes in the last attempt, and those that have
+// one again. It reports whether the next attempt asks these members alone.
+func (m *Machine) noteLacking() bool {
+	if m.cfg.Tree.up == nil || m.cfg.Tries || m.cfg.Source != nil || m.attempt == 1 {
+		return false
+	}
+	t, lacking := m.tallies(), 0
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		switch {
+		case !t.holdsOfMember(i, mayVote):
+			c.lacking = true
+		case t.holdsOfMember(i, hasVoted):
+			c.lacking = false
+		}
+		if c.lacking {
+			lacking++
+		}
+	}
+	return 0 < lacking && lacking < len(m.Cells)
+}
+
+// spare leaves a cell out of the attempt that begins, and leaves its queue. A late Leave that fails
+// now is repeated, and may take the waiter out of the queue after it has joined again. Its next
+// refresh puts it back. No Leave releases a successor, which may belong to a later attempt: only
+// those are released that are known. The cell keeps its last answer, for the reason of a failure.
+func (m *Machine) spare(i int) {
+	c := &m.Cells[i]
+	last := Call{Do: Leave, Cell: int32(i), Attempt: m.attempt - 1}
+	switch {
+	case c.State == Spared, c.isClear():
+	case c.State == Granted, c.State == Unknown, c.unanswered > 0 && c.State != Foreign:
+		last.Do = ReleaseAndLeave
+		m.call(last)
+	default:
+		m.call(last)
+	}
+	if c.HandedToken > 0 {
+		c.former = m.attempt - 1
+	}
+	if c.former > 0 {
+		m.call(Call{Do: Release, Cell: int32(i), Attempt: c.former, Successor: true})
+	}
+	c.Refusal.TTL = 0 // unknown from now on
+	m.Cells[i] = Cell{State: Spared, Won: c.Won, slot: c.slot, Refused: c.Refused, Refusal: c.Refusal, Position: c.Position, Err: c.Err, leftover: c.leftover, unanswered: c.unanswered, reached: c.reached, unsure: c.unsure, of: int32(i)}
+}
+
+// askSpared asks the spared cells once each of the other members has a quorum of votes.
+func (m *Machine) askSpared(now Time) {
+	if !m.spares || !m.tallies().holds(isHeard) {
+		return
+	}
+	m.spares = false
+	for i := range m.Cells {
+		if m.Cells[i].State == Spared {
+			m.askCell(i)
+		}
+	}
+	if m.giveUpAt != 0 {
+		m.giveUpAt = now.Mono + m.tolerance()
+	}
+	m.nextLook = len(m.Cells)
+	m.changed++
+}
