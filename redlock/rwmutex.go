@@ -43,6 +43,10 @@ import (
 // A reader whose ctx descends from a lease enters that lease again, its own or a writer's, even if
 // another writer waits. The reverse would deadlock: Lock with the ctx of a reader's lease returns
 // [quorumlock.ErrUpgrade] at once. A writer becomes a reader with [RWMutex.Downgrade].
+//
+// To lock, to read with the lease's context and to unlock the writer's lease is no downgrade, unlike
+// in Java: the hold stays exclusive until its last lease is unlocked. The reader's context is done
+// with the Unlock, since it descends from that of the writer's lease.
 type RWMutex struct {
 	member         // the write side
 	writer, reader *Mutex

@@ -70,6 +70,22 @@ func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 	})
 }
 
+// Java's way of downgrading: write, read, unlock the write. Here the reader has entered the writer's
+// hold, which stays exclusive.
+func TestAReaderInAWritersHoldIsNoDowngrade(t *testing.T) {
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		d, _ := locktest.Another(t, servers)
+		rw := c.RWMutex("x")
+		w := locktest.Lock(t, rw)
+		r := locktest.LockIn(t, w.Context(), rw.RLocker())
+		locktest.OK(t, w.Unlock(t.Context()), "Unlock of the writer")
+		locktest.Equal(t, r.Context().Err() != nil, true, "the reader's context is done")
+		locktest.Refused(t, d.RWMutex("x").RLocker())
+		locktest.Unlock(t, r)
+		locktest.Unlock(t, locktest.TryLock(t, d.RWMutex("x").RLocker()))
+	})
+}
+
 // A reader that comes after a waiting writer waits. When the writer has gone, all readers before
 // the next writer have the lock at once.
 func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
