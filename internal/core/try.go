@@ -28,6 +28,8 @@ type tries struct {
 	lastHolder      quorumlock.Owner // the contender that isUndecided met last
 	sameHolderCount int              // consecutive attempts that met lastHolder
 	ownRefused      bool             // refused, and only for ended holds of this client
+	first           quorumlock.Owner // the waiter that firstWaiter met last
+	sameFirstCount  int              // consecutive attempts that met first
 	over            bool             // the last attempt only waits for answers to count: see countsOn
 }
 
@@ -77,11 +79,44 @@ func (m *Machine) undecide() {
 	m.tries.undecided, met, whole = m.isUndecided()
 	// A quorum granted, but did not take the token.
 	m.tries.undecided = m.tries.undecided || m.phase == Agreeing && m.reason != TooLate
+	first := m.firstWaiter()
+	if first != m.tries.first {
+		m.tries.first, m.tries.sameFirstCount = first, 0
+	}
+	// A living waiter would have taken the lock, or left the queue.
+	if m.tries.sameFirstCount++; first != "" && m.tries.sameFirstCount >= maxTries {
+		m.tries.undecided = false
+	}
 	if met != m.tries.lastHolder {
 		m.tries.sameHolderCount = 0
 	}
 	m.tries.lastHolder, m.tries.contends = met, !whole
 	m.tries.sameHolderCount++
+}
+
+// firstWaiter returns the waiter that is first in the queue of a whole member that is free; "" if
+// there is none. Of several, it returns that of the first cell.
+func (m *Machine) firstWaiter() quorumlock.Owner {
+	t, cells := m.tallies(), make(map[quorumlock.Owner][]int32)
+	for i := range m.Cells {
+		if c := &m.Cells[i]; c.Refused && c.Refusal.Free {
+			cells[c.Refusal.Holder] = append(cells[c.Refusal.Holder], int32(i))
+		}
+	}
+	for i := range m.Cells {
+		who := m.Cells[i].Refusal.Holder
+		all := cells[who]
+		if all == nil || all[0] != int32(i) {
+			continue
+		}
+		m.mark(all...)
+		whole := t.holds(isPartMarked)
+		m.unmark(all...)
+		if whole {
+			return who
+		}
+	}
+	return ""
 }
 
 // isUnclear reports whether a refused TryLock waits for more answers: the holder, or the existence
