@@ -193,12 +193,12 @@ func TestARefusalOfBundlesIsRemembered(t *testing.T) {
 			n := dial(t, "redis://h", node.WithDialer(b.dial))
 			send := func(lane quorum.Lane) string {
 				answered := make(chan struct{})
-				transport.Of(n).Do(t.Context(), lane, time.Now().Add(time.Second), acquires(3), func([]wire.Reply) { close(answered) })
+				transport.Of(n).Do(t.Context(), lane, time.Second, acquires(3), func([]wire.Reply) { close(answered) })
 				<-answered
 				return b.sent()
 			}
 			for _, lane := range []quorum.Lane{quorum.Foreground, quorum.Background} { // both are connected before the refusal
-				transport.Of(n).Do(t.Context(), lane, time.Now().Add(time.Second), acquires(1), func([]wire.Reply) {})
+				transport.Of(n).Do(t.Context(), lane, time.Second, acquires(1), func([]wire.Reply) {})
 				settle(time.Second)
 			}
 			b.sent()

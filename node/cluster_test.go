@@ -106,7 +106,7 @@ func TestABatchDoesNotWaitForASlotThatMoves(t *testing.T) {
 		servers[0].Refuse(moving["some keys are elsewhere"])
 		began := time.Now()
 		answered := make(chan struct{})
-		transport.Of(n).Do(t.Context(), quorum.Background, began.Add(time.Second), []wire.Call{count("{s}a"), count("{s}b")}, func(rs []wire.Reply) {
+		transport.Of(n).Do(t.Context(), quorum.Background, time.Second, []wire.Call{count("{s}a"), count("{s}b")}, func(rs []wire.Reply) {
 			for _, r := range rs {
 				if r.Err == nil {
 					t.Error("a refused call has run")

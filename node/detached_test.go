@@ -47,7 +47,7 @@ func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T)
 			calls := []wire.Call{wire.AcquireQueued("x", "c:1.1", ttl, 5, &entry, 0)}
 			want := calls[0].Args()
 			answered := make(chan []wire.Reply, 1)
-			transport.Of(over(t, client)).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, func(r []wire.Reply) { answered <- r })
+			transport.Of(over(t, client)).Do(t.Context(), quorum.Foreground, time.Second, calls, func(r []wire.Reply) { answered <- r })
 			if !heeds {
 				if r := <-answered; r[0].Err == nil {
 					t.Error("control: the calls are not over")

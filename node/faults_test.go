@@ -75,7 +75,7 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 			a := newAsked()
 			for _, key := range []string{"first", "second"} {
 				answer := a.answer(key)
-				transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(500*time.Millisecond), []wire.Call{count(key)}, func(rs []wire.Reply) {
+				transport.Of(n).Do(context.Background(), quorum.Foreground, 500*time.Millisecond, []wire.Call{count(key)}, func(rs []wire.Reply) {
 					time.Sleep(10 * time.Millisecond) // a caller may be slow
 					answer(rs)
 				})

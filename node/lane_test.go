@@ -202,7 +202,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 				answered := false
 				waiter := quorumlock.Owner(fmt.Sprint("c~1:", 100+i))
 				call := wire.AcquireInTurn(fmt.Sprint(i, tt.key), waiter+".1", ttl, 1, wire.Entry{Waiter: waiter, Ticket: 1, TTL: time.Second}).At(0)
-				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{call}, func(rs []wire.Reply) {
+				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Minute, []wire.Call{call}, func(rs []wire.Reply) {
 					answered = true
 					if !wire.IsUnsent(rs[0].Err) && refused > 0 {
 						return // by Close
@@ -214,7 +214,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 				}
 			}
 			a.do(n, "no attempt", time.Minute)
-			transport.Of(n).Do(t.Context(), quorum.Background, time.Now().Add(time.Minute), []wire.Call{wire.Renew(tt.key, first, ttl)}, a.answer("renewal"))
+			transport.Of(n).Do(t.Context(), quorum.Background, time.Minute, []wire.Call{wire.Renew(tt.key, first, ttl)}, a.answer("renewal"))
 			for _, key := range []string{"no attempt", "renewal"} {
 				if a.answers[key] > 0 {
 					t.Errorf("%s is refused: %v", key, a.errs[key])
@@ -345,7 +345,7 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 			many[i] = count("many")
 		}
 		done := false
-		transport.Of(n).Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, func([]wire.Reply) { done = true })
+		transport.Of(n).Do(t.Context(), quorum.Background, time.Second, many, func([]wire.Reply) { done = true })
 		synctest.Wait()
 		a.do(n, "a", time.Second)
 		settle(30 * time.Millisecond)
@@ -388,7 +388,7 @@ func TestAttemptsGoLast(t *testing.T) {
 func TestAnAnswerThatTakesLongCostsNoOther(t *testing.T) {
 	t.Parallel()
 	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
-		transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("a")}, func([]wire.Reply) { time.Sleep(time.Minute) })
+		transport.Of(n).Do(t.Context(), quorum.Foreground, time.Second, []wire.Call{count("a")}, func([]wire.Reply) { time.Sleep(time.Minute) })
 		a.do(n, "b", time.Second)
 		settle(2 * time.Minute)
 		a.answered(t, "b")

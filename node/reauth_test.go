@@ -173,7 +173,7 @@ func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
 			const calls = 300
 			for range calls {
 				time.Sleep(time.Millisecond)
-				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("x")}, func(rs []wire.Reply) {
+				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Second, []wire.Call{count("x")}, func(rs []wire.Reply) {
 					locktest.OK(t, rs[0].Err, "a call")
 				})
 			}

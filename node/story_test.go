@@ -114,7 +114,7 @@ func (st story) tell(t *testing.T, p *tap, n *node.Node) {
 				t.Errorf("%s, but it heard %q", step, got)
 			}
 		case words[1] == "asks":
-			transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(d), []wire.Call{st.call(who)}, a.answer(who))
+			transport.Of(n).Do(context.Background(), quorum.Foreground, d, []wire.Call{st.call(who)}, a.answer(who))
 		case words[1] == "is":
 			synctest.Wait()
 			a.is(t, step, who, words[2], len(words) > 3, d)
@@ -147,12 +147,12 @@ func newAsked() *asked {
 
 // do asks the node to count for a key, within a limit.
 func (a *asked) do(n *node.Node, key string, limit time.Duration) {
-	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, a.answer(key))
+	transport.Of(n).Do(context.Background(), quorum.Foreground, limit, []wire.Call{count(key)}, a.answer(key))
 }
 
 // asks asks for calls, and answers the key.
 func (a *asked) asks(n *node.Node, key string, calls ...wire.Call) {
-	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(time.Second), calls, a.answer(key))
+	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Second, calls, a.answer(key))
 }
 
 // answer notes the answer for a key.

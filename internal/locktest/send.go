@@ -14,12 +14,12 @@ import (
 // timeout if there is none.
 func Send(ctx context.Context, n *node.Node, calls ...wire.Call) []wire.Reply {
 	to := transport.Of(n)
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(to.Timeout())
+	limit := to.Timeout()
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline)
 	}
 	answered := make(chan []wire.Reply, 1)
-	to.Do(ctx, quorum.Foreground, deadline, calls, func(rs []wire.Reply) {
+	to.Do(ctx, quorum.Foreground, limit, calls, func(rs []wire.Reply) {
 		replies := make([]wire.Reply, len(rs))
 		for i, r := range rs {
 			replies[i] = r.Boxed()

@@ -30,7 +30,7 @@ func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 	}
 	defer l.client.End()
 	n, sent := l.cells[cell].Node, time.Now()
-	l.client.send(context.Background(), n, Foreground, sent.Add(l.set.NodeTimeout), []wire.Call{call}, func(replies []wire.Reply) {
+	l.client.send(context.Background(), n, Foreground, l.set.NodeTimeout, []wire.Call{call}, func(replies []wire.Reply) {
 		defer l.client.End()
 		l.client.answered(n, replies, time.Since(sent), false, &l.set)
 		answer(replies[0].Boxed())
@@ -59,7 +59,7 @@ func (c *Client) gather(ctx context.Context, cells []Cell, set *options.Settings
 	replies := make(chan came, len(cells)) // late replies need no receiver
 	sent := time.Now()
 	for i, cell := range cells {
-		c.send(ctx, cell.Node, Foreground, sent.Add(set.NodeTimeout), []wire.Call{request(i)}, func(r []wire.Reply) {
+		c.send(ctx, cell.Node, Foreground, set.NodeTimeout, []wire.Call{request(i)}, func(r []wire.Reply) {
 			c.answered(cell.Node, r, time.Since(sent), false, set)
 			replies <- came{i, r[0].Boxed()}
 			c.End()

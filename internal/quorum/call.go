@@ -266,7 +266,6 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 		c.lock.client.renew(extends, c, calls, left, urgent)
 	}
 	now := time.Now()
-	deadline := now.Add(c.lock.set.NodeTimeout)
 	for _, n := range c.lock.nodes {
 		b := newRequest(c, n, now)
 		b.entry, b.asked, b.placed = m.entry, asked, false
@@ -281,7 +280,7 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 			b.free()
 			continue
 		}
-		c.lock.client.send(ctx, n, Foreground, deadline, b.scripts, b.answered)
+		c.lock.client.send(ctx, n, Foreground, c.lock.set.NodeTimeout, b.scripts, b.answered)
 	}
 	if asks && !m.entry.Unsure {
 		c.settle(m.entry.Ticket)

@@ -68,14 +68,13 @@ type Node interface {
 	fmt.Stringer
 
 	// Do runs scripts in this order, none of them twice. It calls answer once, with a reply for
-	// each, or with errors once the node has been silent for the time until the deadline. Do keeps
-	// no reference to calls. In one lane, the calls of one waiter run in the order of Do, unless a
-	// connection breaks. answer must not block, and must not keep the slice. It may be called
-	// before Do returns.
+	// each, or with errors once the node has been silent for limit. Do keeps no reference to calls.
+	// In one lane, the calls of one waiter run in the order of Do, unless a connection breaks.
+	// answer must not block, and must not keep the slice. It may be called before Do returns.
 	//
 	// If the calls release the first attempt of their waiter, and nothing of that waiter was sent,
 	// the node may drop attempt and release. It then answers both with [wire.ErrRecalled].
-	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, answer func(replies []wire.Reply))
+	Do(ctx context.Context, lane Lane, limit time.Duration, calls []wire.Call, answer func(replies []wire.Reply))
 
 	// Listen calls heard with every message on the channel, and with "" when some may be missing.
 	Listen(channel string, heard func(message string)) (stop func())
@@ -430,9 +429,9 @@ func (c *Client) enter() {
 
 // send sends a request to a node. Call it between Begin and End. ctx has the values of the waiting
 // caller. answer must call End.
-func (c *Client) send(ctx context.Context, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (c *Client) send(ctx context.Context, n Node, lane Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	c.enter()
-	n.Do(ctx, lane, deadline, calls, answer)
+	n.Do(ctx, lane, limit, calls, answer)
 }
 
 // Go runs f in a goroutine that Close waits for. It returns ErrClosed once the client is closed.

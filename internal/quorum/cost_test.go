@@ -23,7 +23,7 @@ type prompt struct {
 	replies [8]wire.Reply
 }
 
-func (n *prompt) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *prompt) Do(_ context.Context, _ quorum.Lane, _ time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	for i := range calls {
 		n.replies[i] = wire.Reply{Value: one}
 		if calls[i].Script == release {

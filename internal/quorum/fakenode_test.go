@@ -18,7 +18,7 @@ type yes struct {
 
 	mu       sync.Mutex
 	gone     error // the error of its calls; nil while it is up
-	frozen   bool  // its calls fail at their deadlines
+	frozen   bool  // its calls fail at the end of their limits
 	flight   int   // background calls under way
 	most     int   // at one time
 	asked    int
@@ -38,7 +38,7 @@ func yeses(n int) (nodes []*yes) {
 	return nodes
 }
 
-func (n *yes) Do(_ context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *yes) Do(_ context.Context, lane quorum.Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	after := time.Millisecond
@@ -47,7 +47,7 @@ func (n *yes) Do(_ context.Context, lane quorum.Lane, deadline time.Time, calls 
 		release := c.Script == wire.Release("", "", 0).Script
 		switch {
 		case n.frozen:
-			replies[i].Err, after = context.DeadlineExceeded, time.Until(deadline)
+			replies[i].Err, after = context.DeadlineExceeded, limit
 		case n.gone != nil:
 			replies[i].Err = n.gone
 		case release:

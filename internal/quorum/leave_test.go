@@ -21,11 +21,11 @@ type hooked struct {
 	next atomic.Pointer[func()]
 }
 
-func (n *hooked) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *hooked) Do(ctx context.Context, lane quorum.Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	if f := n.next.Swap(nil); f != nil {
 		(*f)()
 	}
-	n.Node.Do(ctx, lane, deadline, calls, answer)
+	n.Node.Do(ctx, lane, limit, calls, answer)
 }
 
 // world is a client over three hooked servers.
@@ -105,4 +105,15 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The limit of a call begins with its sending: what the process does before is no silence of the
+// node.
+func TestEachNodeHasAWholeNodeTimeout(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		stops := func() { time.Sleep(time.Second) }
+		w.nodes[0].next.Store(&stops) // before the second is sent to
+		locktest.MustUnlock(t, locktest.TryLock(t, w.lock(t, "x", quorumlock.WithNodeTimeout(time.Second))))
+	})
 }

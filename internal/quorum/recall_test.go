@@ -32,7 +32,7 @@ type parking struct {
 	replies []wire.Reply
 }
 
-func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	replies := make([]wire.Reply, len(calls))
 	for i := range replies {
 		replies[i].Value = int64(0) // the owner has nothing

@@ -141,7 +141,7 @@ func (c *Client) sendRenewals(n Node) {
 			continue
 		}
 		at := time.Now()
-		c.send(ctx, n, Background, at.Add(limit), calls, func(replies []wire.Reply) {
+		c.send(ctx, n, Background, limit, calls, func(replies []wire.Reply) {
 			defer c.End()
 			c.answered(n, replies, time.Since(at), false, &alive[0].call.lock.set)
 			for i, at := range c.times(len(alive)) {

@@ -21,7 +21,7 @@ type counting struct {
 	asked atomic.Int64
 }
 
-func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	n.asked.Add(1)
 	replies := make([]wire.Reply, len(calls))
 	for i, c := range calls {

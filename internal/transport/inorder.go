@@ -33,19 +33,20 @@ type line struct {
 	waiter string // empty for calls that need no order
 }
 
-// do sends the calls once the request before them in their line is over, unless their deadline
-// comes first.
-func (s *single) do(ctx context.Context, l line, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+// do sends the calls once the request before them in their line is over, unless their limit
+// ends first.
+func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	over := make(chan struct{})
 	before := s.enter(l, over)
 	own, ahead := s.join(calls, over)
-	limit := patienceOf(ctx, deadline)
+	wait := patienceOf(ctx, limit)
 	err := s.node.locks.Go(func() {
 		defer s.leave(l, over, own)
+		deadline := time.Now().Add(limit) // the start of this goroutine may be late
 		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
 		if ahead != nil {
-			ahead.wait(limit)
+			ahead.wait(wait)
 		}
 		if before != nil {
 			defer func() { <-before }() // the next request waits for this one, too
@@ -87,13 +88,13 @@ func (s *single) enter(l line, over chan struct{}) (before <-chan struct{}) {
 // may take almost all of the node timeout.
 const patience = 16
 
-// patienceOf returns the longest wait of an attempt with this deadline for the one before it. If
+// patienceOf returns the longest wait of an attempt with this limit for the one before it. If
 // ctx ends earlier, the caller has less time.
-func patienceOf(ctx context.Context, deadline time.Time) time.Duration {
-	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
-		deadline = end
+func patienceOf(ctx context.Context, limit time.Duration) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end))
 	}
-	return time.Until(deadline) / patience
+	return limit / patience
 }
 
 // join makes a request the latest attempt of its local queue, and returns the one before it. Both

@@ -52,7 +52,7 @@ func TestAnAttemptWaitsForAPartOfItsCallersTime(t *testing.T) {
 					defer cancel()
 					ctx = in
 				}
-				if got := patienceOf(ctx, time.Now().Add(1600*time.Millisecond)); got != tt.want {
+				if got := patienceOf(ctx, 1600*time.Millisecond); got != tt.want {
 					t.Errorf("it waits for %v, want %v", got, tt.want)
 				}
 			})

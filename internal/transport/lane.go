@@ -110,8 +110,8 @@ func newLane(n *Node, number int) *lane {
 }
 
 // do queues calls.
-func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
-	l.add(newRequest(l, deadline, calls, answer), calls)
+func (l *lane) do(limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
+	l.add(newRequest(l, limit, calls, answer), calls)
 }
 
 // add queues a request and its calls; AUTH has none.

@@ -144,7 +144,7 @@ func newAuth(l *lane, c Credentials, answer func([]wire.Reply)) *request {
 	for _, arg := range args {
 		sent = appendBulk(sent, arg)
 	}
-	t := newRequest(l, time.Now().Add(l.node.connectLimit), nil, answer)
+	t := newRequest(l, l.node.connectLimit, nil, answer)
 	t.cmds = []*command{{request: t, script: &wire.Script{}, sent: sent}}
 	t.replies, t.left, t.size = make([]wire.Reply, 1), 1, len(sent)
 	t.limit = l.node.config.Timeout // it must not keep the calls beside it waiting for longer

@@ -31,9 +31,9 @@ type request struct {
 var requests = sync.Pool{New: func() any { return &request{} }}
 
 // newRequest encodes the calls. It retains only the names of their waiters.
-func newRequest(l *lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) *request {
+func newRequest(l *lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) *request {
 	t := requests.Get().(*request)
-	*t = request{lane: l, limit: time.Until(deadline), answer: answer, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
+	*t = request{lane: l, limit: limit, answer: answer, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
 	for i := range calls {
 		if len(t.cmds) < cap(t.cmds) && t.cmds[:i+1][i] != nil {
 			t.cmds = t.cmds[:i+1]

@@ -9,23 +9,23 @@ import (
 )
 
 // Do runs scripts at the node in the order of calls, none of them twice, and returns at once. It
-// calls answer once, with a reply for each, and perhaps before Do returns. The time until the
-// deadline is a limit of silence: see lane. For a client that New was given, it is a deadline. A
+// calls answer once, with a reply for each, and perhaps before Do returns. The limit is one of
+// silence: see lane. For a client that New was given, it is a deadline, counted from the sending. A
 // call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have run, or may
 // run later, unless the error marks it as not sent. answer must not block, and must not keep the
 // slice.
 //
 // ctx is for the hooks of a client that New was given: its values count, but not its end.
-func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *Node) Do(ctx context.Context, lane quorum.Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	switch {
 	case len(calls) == 0:
 		answer(nil)
 	case n.err != nil:
 		answer(unanswered(calls, n.Failure(n.err, false)))
 	case n.lanes[0] != nil:
-		n.lanes[lane].do(deadline, calls, answer)
+		n.lanes[lane].do(limit, calls, answer)
 	default:
-		n.single.do(ctx, line{lane, calls[0].Waiter()}, deadline, detached(calls), answer)
+		n.single.do(ctx, line{lane, calls[0].Waiter()}, limit, detached(calls), answer)
 	}
 }
 
