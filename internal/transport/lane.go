@@ -37,7 +37,8 @@ import (
 //   - A connection is closed once the node has been silent for the longest limit of a pipeline's
 //     requests. It is closed earlier if a queued request reaches its limit and nothing was read for
 //     connectLimit.
-//   - First attempts are refused once the lane has too many calls or bytes.
+//   - First attempts are refused once too many of them are queued. Other calls do not count: after a
+//     stall, all waiters refresh their entries, and a refused caller only makes room for the next.
 //
 // The worker connects, and sends to an idle or far node. For each connection, a goroutine reads the
 // replies, and sends the next pipeline after the last reply. So the lane notices the end of an idle
@@ -56,7 +57,7 @@ type lane struct {
 	begun    queue               // not sent: all but first attempts
 	fresh    queue               // not sent: first attempts, each without another call of its waiter
 	attempts map[string]*request // the requests of fresh, by waiter
-	calls    int                 // in the queues and under way
+	calls    int                 // in fresh
 	bytes    int                 // of these calls
 	underWay []*pipeline         // sent, oldest first
 	spare    *pipeline           // for reuse; nil if there is none
@@ -86,7 +87,7 @@ type lane struct {
 	noInfos  int       // number of such times in a row
 }
 
-// The limits of a lane beyond which it refuses attempts. The admission of attempts keeps lanes far
+// The limits of the first attempts in a lane's queue. The admission of attempts keeps lanes far
 // below, except at a node that is much slower than the others.
 const (
 	maxCalls = 8192
@@ -123,11 +124,9 @@ func (l *lane) add(t *request, calls []wire.Call) {
 		finish([]*request{t})
 		return
 	}
-	l.calls, l.bytes = l.calls+len(t.cmds), l.bytes+t.size
 	if attempt := l.recall(t, calls); attempt != nil {
 		both := []*request{attempt, t}
 		for _, t := range both {
-			l.unload(t)
 			t.fail(l.node.recalled)
 		}
 		l.mu.Unlock()
@@ -137,6 +136,7 @@ func (l *lane) add(t *request, calls []wire.Call) {
 	now := time.Now()
 	t.queued = l.ownTime(now)
 	if t.waiter != "" {
+		l.calls, l.bytes = l.calls+len(t.cmds), l.bytes+t.size
 		l.fresh.push(t)
 	} else {
 		l.begun.push(t)
@@ -165,13 +165,10 @@ func (l *lane) refusal(calls []wire.Call, size int) error {
 	case l.closed:
 		return quorumlock.ErrClosed
 	case (l.calls+len(calls) > maxCalls || l.bytes+size > maxBytes) && len(calls) > 0 && all(calls, (*wire.Call).IsFirst):
-		return overtaken{notSent{fmt.Errorf("not sent: %d calls of %d bytes wait for the node already", l.calls, l.bytes)}} // the node is up
+		return overtaken{notSent{fmt.Errorf("not sent: first attempts with %d calls of %d bytes wait for the node already", l.calls, l.bytes)}} // the node is up
 	}
 	return nil
 }
-
-// unload subtracts a request from the calls of the lane. The caller holds mu.
-func (l *lane) unload(t *request) { l.calls, l.bytes = l.calls-len(t.cmds), l.bytes-t.size }
 
 // recall removes an attempt from the queue if the new request releases all of it. Then neither is
 // sent, since the node has nothing of the waiter. If no other request is queued, the attempt stays,
@@ -220,6 +217,7 @@ func (l *lane) remove(t *request) {
 	}
 	delete(l.attempts, t.waiter)
 	t.waiter = ""
+	l.calls, l.bytes = l.calls-len(t.cmds), l.bytes-t.size
 	l.fresh.remove(t)
 }
 
@@ -245,7 +243,6 @@ func (l *lane) refuse(err error) (over []*request) {
 		t.fail(err)
 		over = append(over, t)
 		l.remove(t)
-		l.unload(t)
 	}
 	return over
 }
@@ -324,7 +321,6 @@ func (l *lane) expire() {
 			t.fail(l.node.unsentNow())
 			unsent = append(unsent, t)
 			l.remove(t)
-			l.unload(t)
 		}
 	}
 	var late []*request

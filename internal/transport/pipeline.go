@@ -145,10 +145,8 @@ func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 	for _, t := range slices.Backward(f.requests) {
 		switch {
 		case t.answered:
-			l.unload(t)
 		case t.moved || l.closed:
 			t.fail(l.node.Failure(notSent{k.cause}, false))
-			l.unload(t)
 			stay = append(stay, t)
 		default:
 			t.moved = true
@@ -339,11 +337,6 @@ func (l *lane) resend(f *pipeline) {
 
 // free frees the requests of a completed or lost pipeline, and keeps its memory for the next.
 func (l *lane) free(f *pipeline) {
-	l.mu.Lock()
-	for _, t := range f.requests {
-		l.unload(t)
-	}
-	l.mu.Unlock()
 	for _, t := range f.requests {
 		if !t.late { // the timer may still use it
 			t.free()

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,21 +51,30 @@ func TestTheOwnTimeOfALaneNeverGoesBack(t *testing.T) {
 	}
 }
 
-// A full lane refuses attempts alone. AUTH has no calls.
+// A lane with too many first attempts refuses attempts alone. Any number of other calls fills no
+// lane. AUTH has no calls.
 func TestAFullLaneRefusesAttemptsAlone(t *testing.T) {
-	l := newLane(&Node{}, 0)
-	l.calls = maxCalls
 	attempt := wire.AcquireInTurn("x", "c~1:7.1", time.Second, 1, wire.Entry{Waiter: "c~1:7", Ticket: 1, TTL: time.Second}).At(0)
+	release := wire.Release("x", "c~1:7.1", 1).At(0)
 	for what, tt := range map[string]struct {
+		queued  wire.Call
 		calls   []wire.Call
 		refused bool
 	}{
-		"AUTH":       {nil, false},
-		"an attempt": {[]wire.Call{attempt}, true},
-		"a release":  {[]wire.Call{wire.Release("x", "c~1:7.1", 1).At(0)}, false},
+		"AUTH":                      {attempt, nil, false},
+		"an attempt":                {attempt, []wire.Call{attempt}, true},
+		"a release":                 {attempt, []wire.Call{release}, false},
+		"an attempt after releases": {release, []wire.Call{attempt}, false},
 	} {
+		l := newLane(&Node{}, 0)
+		l.works = true // there is no worker
+		l.do(time.Hour, slices.Repeat([]wire.Call{tt.queued}, maxCalls), func([]wire.Reply) {})
 		if err := l.refusal(tt.calls, 100); (err != nil) != tt.refused {
 			t.Errorf("%s: %v", what, err)
+		}
+		l.close()
+		if l.calls != 0 || l.bytes != 0 {
+			t.Errorf("%s: %d calls of %d bytes count in an empty queue", what, l.calls, l.bytes)
 		}
 	}
 }
