@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -285,6 +286,7 @@ func (l *lane) watch(now time.Time, d time.Duration) {
 // expire answers the requests whose limit the node has been silent for, and closes a connection
 // that is silent.
 func (l *lane) expire() {
+	takeTurn()
 	real := time.Now()
 	l.mu.Lock()
 	if l.closed || l.next.IsZero() {
@@ -350,6 +352,14 @@ func (l *lane) expire() {
 		t.answer(t.replies)
 	}
 }
+
+// takeTurn makes a timer's function as late as the goroutine that reads the answers. A goroutine
+// that a timer starts runs next, before all that wait. A reader waits for its turn: in a process
+// that computes, the reader is woken by the runtime's monitor, which puts it at the end of the
+// global queue, where preempted goroutines wait, too. Gosched goes to the end of the same queue.
+// One is enough, since that queue is served in order by all processors. A reader in a processor's
+// own queue is ahead as well, as these come before the global queue but for one turn in 61.
+func takeTurn() { runtime.Gosched() }
 
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {

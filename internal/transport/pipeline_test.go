@@ -2,8 +2,10 @@ package transport
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +50,34 @@ func TestTheOwnTimeOfALaneNeverGoesBack(t *testing.T) {
 	l.expire()
 	if after := l.ownTime(time.Now()); after.Before(before) || after.After(before.Add(30*time.Second)) {
 		t.Errorf("%v later by the lane's time, after a minute's delay", after.Sub(before))
+	}
+}
+
+// The goroutine of a timer runs next, but a reader that is ready goes first. Now and then Go takes
+// the timer's goroutine first nevertheless, as that is fair to the global queue.
+func TestAReaderThatIsReadyGoesBeforeTheTimer(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const tries = 200
+	failed := 0
+	for range tries {
+		l, now := newLane(&Node{connectLimit: time.Second}, 0), time.Now()
+		sent := &request{lane: l, limit: time.Second, answer: func([]wire.Reply) { failed++ }}
+		l.underWay = []*pipeline{{requests: []*request{sent}, limit: time.Second, sent: now.Add(-2 * time.Second)}}
+		l.next = now.Add(time.Hour) // not late
+		var both sync.WaitGroup
+		both.Go(func() { // the reader
+			l.mu.Lock()
+			l.heard = time.Now()
+			l.mu.Unlock()
+		})
+		both.Go(l.expire) // runs next, and puts the reader behind it
+		both.Wait()
+		if l.timer != nil {
+			l.timer.Stop()
+		}
+	}
+	if failed > tries/2 {
+		t.Errorf("%d of %d calls failed though their answers waited to be read", failed, tries)
 	}
 }
 

@@ -120,6 +120,7 @@ func withinOwnTime(parent context.Context, limit time.Duration) (context.Context
 	started := make(chan struct{})
 	timer = time.AfterFunc(step, func() {
 		<-started
+		takeTurn()
 		if left--; left == 0 {
 			cancel()
 		} else if ctx.Err() == nil {
