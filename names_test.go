@@ -21,7 +21,7 @@ func TestValidateNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 		{wire.QueueKey("x"), []string{`"quorumlock_"`, "this library", "another beginning"}},
 		{wire.EntriesKey("{x}"), []string{`"quorumlock_"`, "this library", "another beginning"}},
 		{wire.WakeChannel("client"), []string{`"quorumlock_"`, "this library", "another beginning"}},
-		{"quorumlock_promoted", []string{`"quorumlock_"`, "this library", "another beginning"}},
+		{"quorumlock_age", []string{`"quorumlock_"`, "this library", "another beginning"}},
 		{"redisson_lock_queue:{x}", []string{"fair lock", "another beginning"}},
 		{"redisson_lock_timeout:{x}", []string{"fair lock", "another beginning"}},
 		{"redisson_unlock_latch:{x}:request", []string{"outcome of a release", "another beginning"}},

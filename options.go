@@ -70,6 +70,11 @@ func WithQuorum(nodes int) Option { return func(s *resolved) { s.Quorum = nodes 
 // drift of maxTTL. A node that restarts without its data, or without its latest writes, then grants
 // no lock that is still held. Such restarts do not count among the nodes that forget. Default: off.
 //
+// The clients measure the quarantine by their monotonic clocks, because a step of the node's clock
+// moves its uptime. So the quarantine begins with the first call of a client with the guard after
+// the start. Other clients continue the measurement of clients that ended, each a second back at
+// the most. The node keeps the result in the key quorumlock_age, so later clients do not wait.
+//
 // The argument is the longest TTL of any lock of any client of the nodes. All clients must have the
 // guard, with the same maxTTL. A MultiLock has the guard of its members' clients.
 //
@@ -78,13 +83,16 @@ func WithQuorum(nodes int) Option { return func(s *resolved) { s.Quorum = nodes 
 // guard. A node in quarantine fails with [ErrQuarantined], in a *[QuorumError] if too few others
 // are left. A server that was promoted from replica, as in a sentinel group, is in quarantine from
 // the first call after the promotion. A cluster cannot be guarded. The guard does not notice a
-// flush or an eviction on a running server. A server with a clock stepped forward ends its
-// quarantine that much earlier.
+// flush, an eviction or a step of the clock on a running server.
+//
+// Programs that end at once measure nothing. If all clients are such programs, let them wait in
+// Lock for a few seconds.
 //
 // If more nodes have lost their token counters than may forget, token order depends on the clients'
 // wall clocks: keep these in step.
 //
-// The nodes' users need the permission for INFO, which every acquisition of a free lock calls.
+// The nodes' users need the permissions for INFO, which every acquisition of a free lock calls, and
+// for the key quorumlock_age.
 // There are no handoffs under the guard: a release notifies the next waiter, which then acquires
 // the lock. This takes one round trip more.
 func WithRestartGuard(maxTTL time.Duration) Option {

@@ -105,7 +105,7 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 		add(FindingEvicts, SeverityFailure, fmt.Sprintf("maxmemory is %d bytes and maxmemory-policy %s: keys can be dropped while they are held", s.MaxMemory, s.Eviction),
 			"set maxmemory-policy noeviction")
 	}
-	c.judgeRestart(s, add)
+	c.judgeRestart(n, add)
 	explained := func(f Finding) bool {
 		return f.Kind == FindingNotMaster || f.Kind == FindingShard || f.Kind == FindingQuarantined
 	}
@@ -139,15 +139,16 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 }
 
 // judgeRestart finds the effects of a restart of the node on locks.
-func (c *Client) judgeRestart(s node.Status, add func(k FindingKind, s Severity, problem, fix string)) {
-	quarantine := options.Quarantine(&c.set)
-	switch {
-	case quarantine > 0 && s.RunID == "":
-		add(FindingQuarantined, SeverityFailure, "does not tell its uptime, so that the restart guard keeps it out", "allow the user +info")
-	case quarantine > 0 && s.Uptime <= quarantine+time.Second:
-		add(FindingQuarantined, SeverityAdvice, "has started lately, so that the restart guard keeps it out", fmt.Sprintf("wait for %v", quarantine+2*time.Second-s.Uptime))
-	}
-	if quarantine > 0 {
+func (c *Client) judgeRestart(n NodeReport, add func(k FindingKind, s Severity, problem, fix string)) {
+	s := n.Status
+	switch guarded := options.Quarantine(&c.set) > 0; {
+	case guarded && s.RunID == "":
+		add(FindingQuarantined, SeverityFailure, "does not tell its run_id, so that the restart guard keeps it out", "allow the user +info")
+		return
+	case guarded && errors.Is(n.Refusal, quorumlock.ErrQuarantined):
+		add(FindingQuarantined, SeverityAdvice, "is in quarantine: "+strings.TrimPrefix(reason(n, n.Refusal), "quorumlock: "), fixOf(n.Refusal))
+		return
+	case guarded:
 		return
 	}
 	const fix = "set appendonly yes and appendfsync always, or use WithRestartGuard"

@@ -18,7 +18,12 @@ import (
 var guarded = quorumlock.WithRestartGuard(quorumlock.DefaultTTL)
 
 // longUp lets the servers run for so long that the guard trusts them.
-func longUp() { time.Sleep(time.Hour) }
+func longUp(t *testing.T, c *redlock.Client) {
+	t.Helper()
+	_, _ = c.Ready(t.Context()) // meets them
+	time.Sleep(time.Hour)
+	locktest.OK(t, locktest.Err(c.Ready(t.Context())), "Ready")
+}
 
 // check is c.Diagnose that reaches a quorum, or not.
 func check(t *testing.T, c *redlock.Client, quorum bool) redlock.Report {
@@ -134,7 +139,7 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 		}, nil, found(redlock.FindingForgets, redlock.SeverityWarning, "appendfsync is no:", ""), ""},
 		"replicas":          {with("connected_slaves", "2"), nil, found(redlock.FindingForgets, redlock.SeverityWarning, "has 2 replicas", ""), ""},
 		"replicas, guarded": {with("connected_slaves", "2"), guard, nil, ""},
-		"in quarantine":     {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.FindingQuarantined, redlock.SeverityAdvice, "started lately", ""), quarantined},
+		"in quarantine":     {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.FindingQuarantined, redlock.SeverityAdvice, "is in quarantine", "a client with the restart guard"), quarantined},
 		"a clock ahead":     {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.FindingClockApart, redlock.SeverityWarning, "1m0s ahead of", ""), ""},
 		"a clock behind":    {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.FindingClockApart, redlock.SeverityWarning, "1h0m0s behind", ""), ""},
 		"SUBSCRIBE denied":  {func(s *embedded.Server) { s.Deny("subscribe") }, nil, found(redlock.FindingRefuses, redlock.SeverityAdvice, "refuses the channels of waiters", "+subscribe"), ""},
@@ -142,11 +147,11 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 		"CONFIG denied":     {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", ""), ""},
 		"INFO denied":       {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", ""), ""},
 		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, guard, append(
-			found(redlock.FindingQuarantined, redlock.SeverityFailure, "does not tell its uptime", ""), found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", "")...), "cannot read INFO"},
+			found(redlock.FindingQuarantined, redlock.SeverityFailure, "does not tell its run_id", ""), found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", "")...), "cannot read INFO"},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			client, servers := locktest.Client(t, 3, c.opts...)
-			longUp()
+			longUp(t, client)
 			c.spoil(servers[1])
 			want := c.want
 			for i := range want {

@@ -39,7 +39,7 @@ func (r Readiness) MayFail() int { return r.Ready() - r.Quorum }
 
 // Ready tests whether each node would grant a lock now. It is for the health check of a service,
 // which may call it every second. Ready sends one small script to each node, and needs only the
-// permissions of a lock. The script leaves no keys, except the time of the server's promotion under
+// permissions of a lock. The script leaves no keys, except the server's age under
 // [quorumlock.WithRestartGuard], as every lock does. Ready waits for each node until ctx is done,
 // for the node's timeout at most.
 //

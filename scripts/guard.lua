@@ -2,47 +2,59 @@
 -- transfer.lua, ready.lua and slot_acquire.lua for clients that ask for it.
 --
 -- KEYS[1]  the lock
--- ARGV[#ARGV]  quarantine, ms: for this long after its start, a server grants no lock that it does
---              not have, since it may have lost one that is still held
+-- ARGV[#ARGV]  `<quarantine> <server> <age>`. Until a server is known to be as old as the
+--              quarantine (ms), it grants no lock that it does not have, since it may have lost one
+--              that is still held. The caller knows that the server was at least age ms old when
+--              it made the call; server is empty, and age 0, if the caller knows nothing
 --
--- Reply    {3, left, -1}  refused for left ms more; otherwise the reply of the script that follows
+-- Reply    {3, left, age, server}  refused, for left ms more; the server is known to be age ms old.
+--                                  Otherwise the reply of the script that follows
 --
 -- The guard applies only if the lock does not exist or is shared. A lock that exists and is not
 -- shared was not lost, or has been held by another owner since; acquire.lua grants it to that owner
 -- alone. The sharers of a shared lock may have left before a hold that was lost. Before
 -- slot_acquire.lua and transfer.lua the guard always applies: an existing semaphore may lack slots.
 --
--- A replica that takes over may lack its master's last writes, whatever its uptime. INFO does not
--- show when it took over, so the quarantine begins with the first call after that. The key
--- quorumlock_promoted keeps the time of that call and the replication ID.
+-- All times of a server move with its clock, its uptime in INFO too. So the clients count its age,
+-- each from its first refusal. The key quorumlock_age keeps what the oldest of them knows, for
+-- others: it is written every second of a quarantine, and then when the age has doubled.
+--
+-- A server is a process (run_id) that writes one history (master_replid). A replica that takes over
+-- may lack its master's last writes, and continues under a new ID; master_replid2 is the former
+-- one. A server that was never a replica keeps its age if its ID changes.
 if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS[1]) == 0 then
   local function field(info, name)
     local _, last = string.find(info, '\n' .. name .. ':', 1, true)
-    return last and string.match(info, '^[-%x]+', last + 1)
+    return last and string.match(info, '^%w+', last + 1)
   end
   local server, replication = redis.pcall('info', 'server'), redis.pcall('info', 'replication')
   if type(server) ~= 'string' or type(replication) ~= 'string' then
     return redis.error_reply('ERR the restart guard cannot read INFO: allow the user +info')
   end
-  local uptime = tonumber(field(server, 'uptime_in_seconds'))
-  local id, former = field(replication, 'master_replid'), field(replication, 'master_replid2')
-  if not uptime or not id or not former then
-    return redis.error_reply('ERR the restart guard finds no uptime and replication id in INFO: use it on Redis or Valkey only')
+  local run, id, former = field(server, 'run_id'), field(replication, 'master_replid'), field(replication, 'master_replid2')
+  if not run or not id or not former then
+    return redis.error_reply('ERR the restart guard finds no run_id and replication id in INFO: use it on Redis or Valkey only')
+  end
+  local kept = redis.pcall('get', 'quorumlock_age')
+  if type(kept) == 'table' then
+    return redis.error_reply('ERR the restart guard cannot use the key quorumlock_age: ' .. kept.err)
   end
 
-  local quarantine = tonumber(ARGV[#ARGV])
-  local left = quarantine - (uptime - 1) * 1000 -- both ends are in whole seconds
-  if string.find(former, '[^0]') then
-    local t = redis.call('time')
-    local now = t[1] * 1000 + math.floor(t[2] / 1000)
-    local known, since = string.match(redis.call('get', 'quorumlock_promoted') or '', '^(%x+) (%d+)$')
-    if known ~= id or tonumber(since) > now then
-      since = now
-      redis.call('set', 'quorumlock_promoted', id .. ' ' .. string.format('%.0f', now))
-    end
-    left = math.max(left, quarantine - (now - since))
+  local function ageOf(known, age)
+    local itself = known == run .. ':' .. id or not string.find(former, '[^0]') and string.match(known or '', '^(.*):') == run
+    return itself and tonumber(age) or 0
   end
-  if left > 0 then
-    return {3, left, -1}
+  local limit, known, claim = string.match(ARGV[#ARGV], '^(%d+) (%S*) (%d+)$')
+  local quarantine, age = tonumber(limit), ageOf(string.match(kept or '', '^(%S+) (%d+)$'))
+  claim = ageOf(known, claim)
+  if claim >= (age < quarantine and math.min(age + 1000, quarantine) or 2 * age) then
+    redis.call('set', 'quorumlock_age', string.format('%s:%s %.0f', run, id, claim))
+  end
+  age = math.max(age, claim)
+  if age < quarantine then
+    if field(replication, 'role') == 'slave' then
+      return redis.error_reply('READONLY the server is a replica')
+    end
+    return {3, quarantine - age, age, run .. ':' .. id}
   end
 end

@@ -38,6 +38,23 @@ func restarting(t *testing.T, test func(h host)) {
 	})
 }
 
+// another returns another client of the server.
+func (h host) another() *node.Node {
+	h.Helper()
+	n, err := h.Server.Node()
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+// of returns the host as another client sees it.
+func (h host) of(n *node.Node) host {
+	h.node = n
+	return h
+}
+
 // Restart is the server's, past the connection that is dead after it.
 func (h host) Restart(keepData bool) {
 	h.Server.Restart(keepData)
@@ -75,15 +92,20 @@ func (h host) hasNoKeys() {
 	}
 }
 
-// isOut checks that the guard keeps everybody out for a quarantine from now on: no moment less, and
-// two seconds more at the most, since servers report their uptime in whole seconds. Then it is
-// granted and released.
+// isOut checks that the guard keeps everybody out for a quarantine from now on, and no longer. Then
+// it is granted and released.
 func (h host) isOut() {
 	h.Helper()
-	for from := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+	h.isOutFor(quarantine)
+}
+
+func (h host) isOutFor(quarantine time.Duration) {
+	h.Helper()
+	const look = 50 * time.Millisecond
+	for from := time.Now(); ; time.Sleep(look) {
 		a, err := h.acquire()
 		out := time.Since(from)
-		if errors.Is(err, quorumlock.ErrQuarantined) && out <= quarantine+2*time.Second {
+		if errors.Is(err, quorumlock.ErrQuarantined) && out < quarantine+look {
 			continue
 		}
 		if err != nil || !a.Granted || out < quarantine {
@@ -118,6 +140,88 @@ func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A machine may boot with a wrong clock, which a time server then corrects: INFO's uptime moves with
+// it.
+func TestAStepOfTheServersClockMovesNoQuarantine(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct{ booted, corrected time.Duration }{
+		"it boots an hour slow":   {-time.Hour, 0},
+		"it boots an hour fast":   {time.Hour, 0},
+		"it is set an hour ahead": {0, time.Hour},
+		"it is set an hour back":  {0, -time.Hour},
+	} {
+		for when, after := range map[string]time.Duration{"before the first call": -1, "at once": 0, "in the quarantine": quarantine / 2, "after it": 2 * quarantine} {
+			t.Run(what+", "+when, func(t *testing.T) {
+				restarting(t, func(h host) {
+					h.TellTime(c.booted)
+					h.Restart(false)
+					correct := func() { h.TellTime(c.corrected) }
+					if after < 0 {
+						correct()
+					} else {
+						time.AfterFunc(after, correct)
+					}
+					h.isOut()
+					time.Sleep(2 * quarantine)
+					h.isIn()
+				})
+			})
+		}
+	}
+}
+
+// Clients that come later need not wait: what one of them knows of a server, the server keeps.
+// Otherwise each deployment would begin with a quarantine, and programs that live for a shorter time
+// would never be granted.
+func TestClientsShareWhatTheyKnowOfAServer(t *testing.T) {
+	t.Parallel()
+	restarting(t, func(h host) {
+		h.quarantines(wire.Acquire("x", alice, ttl, 1, 100))
+		for range 2 { // clients that live for less than two seconds, and tell of one
+			brief := h.of(h.another())
+			for range 19 {
+				brief.quarantines(wire.Acquire("x", alice, ttl, 1, 100))
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		h.of(h.another()).isOutFor(quarantine - 2*time.Second)
+		h.of(h.another()).isIn()
+
+		time.Sleep(time.Hour)
+		h.isIn() // this client has known the server for an hour
+		longer := wire.Acquire("x", alice, ttl, 1, 100).Guarded(30 * time.Minute)
+		if a, err := locktest.Send(h.Context(), h.another(), longer)[0].Acquired(); err != nil || !a.Granted {
+			h.Errorf("a client that expects longer TTLs: %+v, %v", a, err)
+		}
+	})
+}
+
+// A flush loses what the server keeps, but not what clients know.
+func TestAFlushBeginsNoQuarantineForClientsThatKnowTheServer(t *testing.T) {
+	t.Parallel()
+	restarting(t, func(h host) {
+		h.isOut()
+		h.Redis.FlushAll()
+		h.isIn()
+		h.Redis.FlushAll()
+		h.of(h.another()).isOut()
+	})
+}
+
+// A master changes its replication ID, too, when it has had no replica for an hour.
+func TestAnotherReplicationIDAloneIsNoPromotion(t *testing.T) {
+	t.Parallel()
+	restarting(t, func(h host) {
+		h.isOut()
+		h.Retire()
+		h.isIn()
+		h.Promote()
+		h.isOut()
+		h.Retire()
+		h.of(h.another()).isIn()
+	})
 }
 
 // What a script cache knows says nothing of the data: that the guard's script is new to a server is
@@ -158,13 +262,11 @@ func TestQuarantinedServerHasNeitherKeyNorEntryForAnybody(t *testing.T) {
 func TestPromotedServerIsOutFromTheFirstCallOn(t *testing.T) {
 	t.Parallel()
 	restarting(t, func(h host) {
-		time.Sleep(time.Hour)
-		h.isIn()
+		h.isOut()
 		for range 3 { // the last of them without anybody asking in between
 			h.Promote()
+			time.Sleep(time.Hour) // nobody asks
 			h.isOut()
-			time.Sleep(time.Hour)
-			h.isIn()
 			h.FlushScripts()
 			h.isIn()
 			h.Promote()
@@ -180,22 +282,28 @@ func TestGuardThatCannotSeeGrantsNothingAndNamesTheFix(t *testing.T) {
 		want  string
 	}{
 		"denied": {func(h host) { h.Deny("info") }, "+info"},
-		"no uptime": {func(h host) {
+		"no run_id": {func(h host) {
 			h.Redis.Server().SetPreHook(func(c *resp.Peer, cmd string, _ ...string) bool {
 				if cmd == "INFO" {
-					c.WriteBulk("# Server\r\nuptime:1\r\n")
+					c.WriteBulk("# Server\r\nrun:1\r\n")
 				}
 				return cmd == "INFO"
 			})
-		}, "no uptime"},
+		}, "no run_id"},
+		"a key of another kind": {func(h host) {
+			if _, err := h.Redis.Push("quorumlock_age", "1"); err != nil {
+				h.Fatal(err)
+			}
+		}, "cannot use the key quorumlock_age: WRONGTYPE"},
+		"a replica": {func(h host) { h.Configure("role", "slave") }, "READONLY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			restarting(t, func(h host) {
-				time.Sleep(time.Hour)
 				c.spoil(h)
 				if a, err := h.acquire(); err == nil || !strings.Contains(err.Error(), c.want) {
 					h.Errorf("%+v, %v, want an error that says %q", a, err, c.want)
 				}
+				h.Redis.Del("quorumlock_age")
 				h.hasNoKeys()
 			})
 		})
@@ -222,7 +330,8 @@ func TestAnOldShareOpensNoQuarantinedServer(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			restarting(t, func(h host) {
-				time.Sleep(time.Minute)
+				h.isOut()
+				h.Redis.FlushAll() // the counter of a mutex
 				h.grants(ask(alice))
 				h.Restart(true) // from a snapshot: alice has left since, and somebody else holds at a quorum with this server
 				h.quarantines(ask(bob))

@@ -244,7 +244,7 @@ func TestRepliesAreReadAsTheScriptsMeanThem(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, a, err, tt.want)
 		}
 	}
-	if a, err := (wire.Reply{Value: list{n(3), n(1500), n(-1)}}).Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) || !strings.Contains(err.Error(), "1.5s") {
+	if a, err := (wire.Reply{Value: list{n(3), n(1500), n(0), "run:id"}}).Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) || !strings.Contains(err.Error(), "1.5s") {
 		t.Errorf("quarantined: %+v, %v", a, err)
 	}
 	if left, held, err := (wire.Reply{Value: n(-1)}).Released(); left != 0 || held || err != nil {

@@ -13,10 +13,11 @@ import (
 // silence: see lane. For a client that New was given, it is a deadline, counted from the sending. A
 // call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have run, or may
 // run later, unless the error marks it as not sent. answer must not block, and must not keep the
-// slice.
+// slice. Do adds to guarded calls what the node knows of the server's age.
 //
 // ctx is for the hooks of a client that New was given: its values count, but not its end.
 func (n *Node) Do(ctx context.Context, lane quorum.Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
+	answer = n.sight.join(calls, answer)
 	switch {
 	case len(calls) == 0:
 		answer(nil)

@@ -77,6 +77,7 @@ type Node struct {
 	hub    hub
 	title  atomic.Pointer[string] // see Introduce
 	shards shards
+	sight  sight
 }
 
 // Dial does the work of node.Dial. configure changes the Config.

@@ -22,8 +22,9 @@ type Call struct {
 	keys   keys
 	count  uint8 // of args
 	args   [maxArgs]arg
-	entry  *Entry // the entry that the aEntry argument encodes; nil without one
-	own    *own   // replaces name, keys and args in a Call from NewCall
+	entry  *Entry        // the entry that the aEntry argument encodes; nil without one
+	own    *own          // replaces name, keys and args in a Call from NewCall
+	age    time.Duration // of the server in the aGuard argument; see Sight
 }
 
 // own are the keys and arguments of a script from outside this package.
@@ -66,6 +67,7 @@ const (
 	aRange   // two numbers, one in the upper 32 bits, with a space between them
 	aChannel // the channel of the lock
 	aLeader  // the channel of the leader's value
+	aGuard   // a quarantine in ms, the server in text, and the call's age: see guard.lua
 )
 
 // NewCall returns a run of a script from outside this package. fmt.Append formats its arguments.
@@ -79,8 +81,8 @@ func (c Call) At(cell int) Call {
 	return c
 }
 
-// Guarded adds the restart guard to an acquisition: for the quarantine after its start, the server
-// grants no lock that it does not have. A quarantine of 0 adds nothing.
+// Guarded adds the restart guard to an acquisition: until the server is known to be as old as the
+// quarantine, it grants no lock that it does not have. A quarantine of 0 adds nothing.
 func (c Call) Guarded(quarantine time.Duration) Call {
 	if quarantine > 0 {
 		switch c.Script {
@@ -93,7 +95,7 @@ func (c Call) Guarded(quarantine time.Duration) Call {
 		case transfer:
 			c.Script = guardedTransfer
 		}
-		c.add(ms(quarantine))
+		c.add(guard(quarantine))
 	}
 	return c
 }
@@ -214,6 +216,10 @@ func (c *Call) AppendArg(b []byte, i int) []byte {
 		return appendPrefixed(b, channelPrefix, "", c.name)
 	case aLeader:
 		return appendPrefixed(b, leaderPrefix, braced(c.name), c.name)
+	case aGuard:
+		b = append(strconv.AppendInt(b, a.number, 10), ' ')
+		b = append(append(b, a.text...), ' ')
+		return strconv.AppendInt(b, c.age.Milliseconds(), 10)
 	default:
 		return append(b, a.text...)
 	}
@@ -252,6 +258,8 @@ func who(o quorumlock.Owner) arg { return text(string(o)) }
 func number[T int | int64 | uint64](n T) arg { return arg{kind: aNumber, number: int64(n)} }
 
 func ms(d time.Duration) arg { return number(milliseconds(d)) }
+
+func guard(quarantine time.Duration) arg { return arg{kind: aGuard, number: milliseconds(quarantine)} }
 
 func channel() arg { return arg{kind: aChannel} }
 

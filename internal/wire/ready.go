@@ -1,11 +1,6 @@
 package wire
 
-import (
-	"fmt"
-	"time"
-
-	"github.com/quorumlock/quorumlock"
-)
+import "time"
 
 var (
 	ready        = newScript("ready", lua("ready"))
@@ -16,13 +11,13 @@ var (
 // with that prefix may also write its keys.
 const ReadyName = "quorumlock-ready"
 
-// Ready tests whether the server would grant the lock name, which no caller uses. For the
-// quarantine after the server's start, the restart guard refuses; a quarantine of 0 means no guard.
+// Ready tests whether the server would grant the lock name, which no caller uses. The restart guard
+// refuses for the quarantine of [Call.Guarded]; 0 means no guard.
 func Ready(name string, quarantine time.Duration) Call {
 	if quarantine <= 0 {
 		return newCall(ready, name, lockAll)
 	}
-	return newCall(guardedReady, name, lockAll, ms(quarantine))
+	return newCall(guardedReady, name, lockAll, guard(quarantine))
 }
 
 // Readied reads the reply to Ready. It returns [quorumlock.ErrQuarantined] if the restart guard
@@ -34,8 +29,8 @@ func (r Reply) Readied() error {
 	if n, err := r.integer(); err == nil && n == 1 {
 		return nil
 	}
-	if n, _, ok := r.leading(); ok && len(n) == 3 && n[0] == 3 {
-		return fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
+	if q, ok := r.quarantine(); ok {
+		return q.err()
 	}
 	return r.unexpected()
 }

@@ -106,8 +106,9 @@ func (r Reply) Acquired() (Answer, error) {
 		return Answer{Free: n[0] == 4, Shared: n[0] == 7, Holder: quorumlock.Owner(who), TTL: ttl, Position: int(n[2])}, nil
 	case len(n) == 3 && (n[0] == 5 || n[0] == 6) && n[1] > 0 && 0 <= n[2] && n[2] < quorumlock.MaxPermits:
 		return Answer{Granted: true, Again: n[0] == 6, Token: uint64(n[1]), Slot: int(n[2]), Position: -1}, nil
-	case len(n) == 3 && n[0] == 3 && n[1] > 0:
-		return Answer{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
+	}
+	if q, ok := r.quarantine(); ok {
+		return Answer{}, q.err()
 	}
 	return Answer{}, r.unexpected()
 }
@@ -160,8 +161,9 @@ func (r Reply) Transferred() (Transferred, error) {
 		return Transferred{OK: true, Again: n[0] == 2, Token: uint64(n[1]), Left: left}, nil
 	case len(n) == 2 && n[0] == 0:
 		return Transferred{}, nil
-	case len(n) == 3 && len(values) <= 3 && n[0] == 3 && n[1] > 0 && n[2] == -1:
-		return Transferred{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
+	}
+	if q, ok := r.quarantine(); ok {
+		return Transferred{}, q.err()
 	}
 	if values, isList := r.Value.([]any); isList && len(values) == 3 && values[0] == int64(3) {
 		if who, ok := values[2].(string); ok && who != "" {

@@ -330,7 +330,7 @@ func (t *tier) quiet() time.Duration {
 }
 
 func isShort(key string) bool {
-	return key != "quorumlock_promoted" && !strings.HasPrefix(key, "redisson_lock_token:")
+	return key != "quorumlock_age" && !strings.HasPrefix(key, "redisson_lock_token:")
 }
 
 // empty checks that nothing is left.
@@ -339,7 +339,7 @@ func (t *tier) empty() {
 		node, now := t.world.Node(n)
 		for _, k := range node.Keys(now) {
 			v, _ := node.Peek(now, k)
-			if isShort(k) || k != "quorumlock_promoted" && v.Expires == 0 {
+			if isShort(k) || k != "quorumlock_age" && v.Expires == 0 {
 				t.violate(nothingStays, "n%d has %s", n+1, k)
 			}
 		}

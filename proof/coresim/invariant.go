@@ -54,7 +54,7 @@ const (
 
 	// Soon after a call has returned, no key and no entry of its attempts is left at a reachable
 	// node. At a node that was not reachable, the same holds soon after it is again. At the end,
-	// only token counters and the guard's note of a promotion are left.
+	// only token counters and the guard's note of an age are left.
 	nothingLeft  = "nothing is left behind"
 	nothingStays = "nothing outlives its TTL"
 

@@ -186,6 +186,7 @@ func (l *lane) write(it *item, source bool) {
 	it.flight = l.flights
 	l.out++
 	number := p.tier.send(l, it)
+	p.sights[l.node].Vouch(&it.script, p.monotonic())
 	if source {
 		p.to.SendSource(p.tier.server(l.node), l.fleetLane(), number, &it.script)
 	} else {
@@ -290,6 +291,7 @@ func (l *lane) replied(number int, reply wire.Reply) {
 	case errors.Is(reply.Err, fleet.ErrNoScript):
 		l.again = append(l.again, it)
 	default:
+		l.process.sights[l.node].Saw(&reply, l.process.monotonic())
 		l.give(it, reply)
 	}
 	if len(l.flight) == 0 || l.out > 0 {

@@ -288,7 +288,7 @@ func (p *Plan) quarantine() time.Duration {
 		return 0
 	}
 	set := p.settings(true)
-	return options.Quarantine(&set) + 2*time.Second // the server's seconds are whole
+	return options.Quarantine(&set)
 }
 
 func (p *Plan) settings(renew bool) options.Settings {
@@ -408,12 +408,18 @@ func (g generator) fault(p *Plan) fleet.Fault {
 }
 
 // restart returns a restart without data, or the promotion of a replica without its master's latest
-// writes. Several nodes do so at about the same time: a holder has no chance to renew in between.
+// writes. Several nodes do so at about the same time: a holder has no chance to renew in between. A
+// node may boot with a wrong clock, which a time server then corrects.
 func (g generator) restart(p *Plan, node int, at time.Duration) []fleet.Fault {
 	near := pick(g, p.TTL/20, p.TTL/20, p.TTL/2)
 	f := fleet.Fault{At: at + g.between(0, near), For: g.between(0, near), Kind: pick(g, fleet.CrashLoss, fleet.Failover), Node: node}
 	if f.Kind == fleet.CrashLoss {
-		return []fleet.Fault{f}
+		booted, wrong := f.At+f.For+time.Microsecond, g.between(-10*time.Minute, 10*time.Minute)
+		if g.chance(0.3) {
+			return []fleet.Fault{f}
+		}
+		return []fleet.Fault{f, {At: booted, Kind: fleet.Step, Node: node, By: wrong},
+			{At: booted + g.between(1, p.TTL), Kind: fleet.Step, Node: node, By: -wrong}}
 	}
 	return []fleet.Fault{f, {At: f.At + f.For, Kind: fleet.Forget, Node: node}}
 }

@@ -28,6 +28,7 @@ type process struct {
 	admission engine.Admission[int, *worker]           // has the attempts that wait unsent
 	lanes     []lane                                   // of node n: n*fleet.Lanes + lane
 	retries   []retries                                // by node
+	sights    []wire.Sight                             // by node
 	renewals  engine.Renewals[int, renewal]
 	turn      time.Duration            // when the timer of renewals fires; 0 if it is not set
 	health    []engine.Health          // by node
@@ -71,6 +72,7 @@ func (t *tier) newProcess(i int) *process {
 		p.lanes[j] = lane{process: p, node: j / fleet.Lanes, number: j % fleet.Lanes}
 	}
 	p.retries = make([]retries, t.plan.Nodes)
+	p.sights = make([]wire.Sight, t.plan.Nodes)
 	p.health = make([]engine.Health, t.plan.Nodes)
 	for j := range p.retries {
 		p.retries[j] = retries{process: p, node: j}
@@ -78,6 +80,9 @@ func (t *tier) newProcess(i int) *process {
 	p.listens = make([]bool, t.plan.Nodes)
 	return p
 }
+
+// monotonic is the monotonic clock in the form of wire.Sight.
+func (p *process) monotonic() time.Time { return time.Time{}.Add(p.now.Mono) }
 
 // Step is fleet.Client's.
 func (p *process) Step(now fleet.Clock, e fleet.Event, to *fleet.Effects) {

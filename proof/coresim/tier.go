@@ -118,6 +118,11 @@ func newTier(p *Plan, traces bool) *tier {
 	t.sent = t.room.sent
 	t.watch.begin(t)
 	t.world = fleet.New(c, clients)
+	for i := range p.Nodes {
+		if n, now := t.world.Node(i); p.Guard { // up for long
+			n.Put(now, "quorumlock_age", scriptmodel.Value{Text: fmt.Sprintf("%s:%s 3600000", n.Info.Run, n.Info.History)})
+		}
+	}
 	for i := range t.procs {
 		t.base = append(t.base, t.world.Clock(i))
 	}

@@ -80,10 +80,9 @@ func (w *World) end(f Fault) {
 			n.model.Flush()
 		}
 		if f.Kind == Failover {
-			n.model.Info.Started = n.time(w.now).Add(-time.Hour)
 			n.model.Promote(n.history())
 		} else {
-			n.model.Restart(n.time(w.now), n.history())
+			n.model.Restart(n.history(), n.history())
 		}
 	case Freeze:
 		n := w.nodes[f.Node]

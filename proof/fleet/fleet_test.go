@@ -156,7 +156,11 @@ func TestWhatANodeKeeps(t *testing.T) {
 		w.Run(3 * time.Second)
 		n, now := w.Node(0)
 		_, held := n.Peek(now, "x")
-		reply, _ := n.Run(now, wire.Acquire("y", "b:1", time.Second, 1, 1).Guarded(time.Minute))
+		var sight wire.Sight // of a client that met the server long ago
+		sight.Saw(&wire.Reply{Value: []any{int64(3), int64(1), int64(0), "1:1"}}, time.Now())
+		call := wire.Acquire("y", "b:1", time.Second, 1, 1).Guarded(time.Minute)
+		sight.Vouch(&call, time.Now().Add(time.Hour))
+		reply, _ := n.Run(now, call)
 		_, err := reply.Acquired()
 		if held != want.held || errors.Is(err, quorumlock.ErrQuarantined) != want.quarantined {
 			t.Errorf("fault %d: held %v, %v, want %v", kind, held, err, want)

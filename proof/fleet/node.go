@@ -26,7 +26,7 @@ type node struct {
 }
 
 func newNode(on Computer) *node {
-	n := &node{model: scriptmodel.New(on.Wall.Add(-time.Hour)), clock: clockOf(on), wall: on.Wall, lag: on.Lag, each: on.Each, loses: on.Loses, histories: 1}
+	n := &node{model: scriptmodel.New("1"), clock: clockOf(on), wall: on.Wall, lag: on.Lag, each: on.Each, loses: on.Loses, histories: 1}
 	n.model.Receivers = make(map[string]int)
 	return n
 }

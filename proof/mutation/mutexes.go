@@ -32,6 +32,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/transport/lane.go":       reflect.TypeFor[lockorder.Leaf](),
 	"internal/transport/servers.go":    reflect.TypeFor[lockorder.Leaf](),
 	"internal/transport/shards.go":     reflect.TypeFor[lockorder.Leaf](),
+	"internal/transport/sight.go":      reflect.TypeFor[lockorder.Leaf](),
 	"internal/transport/inorder.go":    reflect.TypeFor[lockorder.Leaf](),
 }
 

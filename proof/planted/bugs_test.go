@@ -70,8 +70,9 @@ var bugs = []mutation.Bug{
 	bug("a MultiLock is not told that its turn may have come", "internal/core Machine.summon", "c.Called, c.summoned = true, true", "c.Called, c.summoned = len(m.Cells) <= 7, true", wire(400, "somebody is granted in so many round trips"), core(8000, "somebody is granted in so many round trips")),
 
 	// Servers and connections.
-	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000, "mutual exclusion")),
-	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", wire(6000, "mutual exclusion")),
+	bug("a server grants right after it starts", "scripts/guard.lua", "if age < quarantine then", "if false then", wire(4000, "mutual exclusion")),
+	bug("a quarantine is measured by the server's clock", "scripts/guard.lua", "age = math.max(age, claim)", "age = math.max(age, claim, tonumber(string.match(server, 'uptime_in_seconds:(%-?%d+)')) * 1000)", wire(8000, "mutual exclusion")),
+	bug("a promotion is not noticed", "scripts/guard.lua", "not string.find(former, '[^0]') and", "true and", wire(6000, "mutual exclusion")),
 	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.takeLost", "lost[last].unsent", "true", wire(400, "nothing takes effect twice")),
 	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400, "nothing is left behind")),
 

@@ -52,7 +52,7 @@ func newGenerator(seed uint64, m *model) *generator {
 	g.crowds = g.chance(0.03)
 	g.shares = []float64{0, 0.5, 0.9}[g.IntN(3)]
 	g.slots = []float64{0, 0, 0.5, 0.99, 0.99}[g.IntN(5)]
-	g.set.info = scriptmodel.Info{Started: g.now - 3600e6*scriptmodel.Time(g.IntN(2)), History: "ab1", Former: scriptmodel.NoHistory}
+	g.set.info = scriptmodel.Info{Run: firstRun, History: "ab1", Former: scriptmodel.NoHistory}
 	if m.fixed != nil {
 		g.set.info = *m.fixed
 	}
@@ -404,7 +404,30 @@ func (g *generator) guarded(c wire.Call) wire.Call {
 	if g.chance(0.9) {
 		return c
 	}
-	return c.Guarded(time.Duration(pick(g, 1, 999, 1000, 5000, 60_000)) * time.Millisecond)
+	return g.vouched(c)
+}
+
+// firstRun is the ID of a server's process until its restart.
+const firstRun = "ba0"
+
+// vouched is a guarded call of a client that knows the age of a server: of this one, perhaps.
+func (g *generator) vouched(c wire.Call) wire.Call {
+	c = c.Guarded(time.Duration(pick(g, 1, 999, 1000, 5000, 60_000)) * time.Millisecond)
+	if g.chance(0.3) {
+		return c
+	}
+	var s wire.Sight
+	ms := time.Duration(pick(g, 0, 1, 500, 999, 1000, 1999, 2000, 5000, 60_000, 1e12))
+	now := time.UnixMicro(int64(g.now))
+	s.Saw(&wire.Reply{Value: []any{int64(3), int64(1), int64(0), g.server()}}, now)
+	s.Vouch(&c, now.Add(ms*time.Millisecond))
+	return c
+}
+
+// server is the name of the server, or of one that was there before, or of none.
+func (g *generator) server() string {
+	i := g.set.info
+	return pick(g, i.Run+":"+i.History, i.Run+":"+i.History, i.Run+":"+i.Former, "ba:"+i.History, i.Run, i.Run+":a:"+i.History)
 }
 
 // broken is a call with an entry of a form that no client sends, now and then.
@@ -453,7 +476,7 @@ func (g *generator) garbled(s string) string {
 func (g *generator) happening() command {
 	set := g.set
 	what := g.IntN(10)
-	if (what == 4 || what == 5) && g.model.fixed != nil {
+	if 4 <= what && what <= 6 && g.model.fixed != nil {
 		what = 9
 	}
 	switch what {
@@ -463,13 +486,14 @@ func (g *generator) happening() command {
 		key := pick(g, g.keys()...)
 		return command{does: fmt.Sprintf("the key %q is evicted", key), do: func(s side) { s.forget(key) }}
 	case 4:
-		set.info.Started, set.info.Former = g.now-scriptmodel.Time(g.Int64N(10e6)), scriptmodel.NoHistory
 		g.stamp++
-		set.info.History = fmt.Sprintf("cd%d", g.stamp)
+		set.info.Run, set.info.History, set.info.Former = pick(g, set.info.Run, fmt.Sprintf("ba%d", g.stamp)), fmt.Sprintf("cd%d", g.stamp), scriptmodel.NoHistory
 	case 5:
 		g.stamp++
-		set.info.Started, set.info.Former, set.info.History = g.now-100e6, set.info.History, fmt.Sprintf("ef%d", g.stamp)
-	case 6, 7:
+		set.info.Former, set.info.History = set.info.History, fmt.Sprintf("ef%d", g.stamp)
+	case 6:
+		set.info.Replica = !set.info.Replica
+	case 7:
 		set.mute = !set.mute
 	case 8:
 		if set.listening = nil; g.chance(0.7) {
@@ -481,7 +505,7 @@ func (g *generator) happening() command {
 	default:
 		set.info.Denied = g.chance(0.3)
 		if set.missing = ""; g.chance(0.5) && g.model.fixed == nil {
-			set.missing = pick(g, "uptime_in_seconds", "master_replid", "master_replid2")
+			set.missing = pick(g, "run_id", "master_replid", "master_replid2")
 		}
 	}
 	g.set = set

@@ -1,52 +1,73 @@
 package scriptmodel
 
-import "strings"
+import (
+	"strings"
 
-const (
-	noInfo   failure = "ERR the restart guard cannot read INFO: allow the user +info"
-	noUptime failure = "ERR the restart guard finds no uptime and replication id in INFO: use it on Redis or Valkey only"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// guard is guard.lua. It returns how many ms of the quarantine are left, if it refuses.
-func (n *Node) guard(always bool) (left float64, out bool) {
+const (
+	noInfo     failure = "ERR the restart guard cannot read INFO: allow the user +info"
+	noServer   failure = "ERR the restart guard finds no run_id and replication id in INFO: use it on Redis or Valkey only"
+	badAge     failure = "ERR the restart guard cannot use the key quorumlock_age: WRONGTYPE Operation against a key holding the wrong kind of value"
+	notAMaster failure = "READONLY the server is a replica"
+)
+
+// ageKey keeps the age that a server is known to have.
+const ageKey = "quorumlock_age"
+
+// guard is guard.lua. It returns the refusal, if it refuses.
+func (n *Node) guard(always bool) (refusal wire.Reply, out bool) {
 	mode := ""
 	if n.lock.kind == hash {
 		mode, _ = n.lock.hget("mode")
 	}
 	if n.lock.exists() && mode != "shared" && !always {
-		return 0, false
+		return wire.Reply{}, false
 	}
 	if n.Info.Denied {
 		panic(noInfo)
 	}
 	if n.Info.Foreign {
-		panic(noUptime)
+		panic(noServer)
 	}
-	uptime := float64(n.now/1000000 - n.Info.Started/1000000)
-	quarantine := n.number(len(n.args))
-	left = quarantine - (uptime-1)*1000
-	if strings.Trim(n.Info.Former, "0") != "" {
-		now := n.clock()
-		since, known := n.promoted()
-		if known != n.Info.History || since > now {
-			since = now
-			n.key(promotedKey).set(n.Info.History + " " + whole(now))
-		}
-		left = max(left, quarantine-(now-since))
+	key := n.key(ageKey)
+	if key.exists() && key.kind != text {
+		panic(badAge)
 	}
-	return left, left > 0
+
+	limit, claim, _ := strings.Cut(n.args[len(n.args)-1], " ")
+	kept, _ := key.get()
+	quarantine, _ := tonumber(limit)
+	age, claimed := n.ageIn(kept), n.ageIn(claim)
+	enough := 2 * age
+	if age < quarantine {
+		enough = min(age+1000, quarantine)
+	}
+	server := n.Info.Run + ":" + n.Info.History
+	if claimed >= enough {
+		key.set(server + " " + whole(claimed))
+	}
+	if age = max(age, claimed); age >= quarantine {
+		return wire.Reply{}, false
+	}
+	if n.Info.Replica {
+		panic(notAMaster)
+	}
+	return wire.Reply{Value: []any{int64(3), int64(quarantine - age), int64(age), server}}, true
 }
 
-// promotedKey keeps when the guard noticed a promotion, and of which history.
-const promotedKey = "quorumlock_promoted"
-
-// promoted matches ^(%x+) (%d+)$.
-func (n *Node) promoted() (since float64, history string) {
-	s, _ := n.key(promotedKey).get()
-	history, at, ok := strings.Cut(s, " ")
-	if !ok || history == "" || strings.Trim(history, "0123456789abcdefABCDEF") != "" || at == "" || decimal(at) != at {
-		return 0, ""
+// ageIn returns the age in a text `<server> <age>`, or 0 if it is another server's.
+func (n *Node) ageIn(s string) float64 {
+	server, at, ok := strings.Cut(s, " ")
+	if !ok || at == "" || decimal(at) != at {
+		return 0
 	}
-	since, _ = tonumber(at)
-	return since, history
+	end := strings.LastIndexByte(server, ':')
+	itself := server == n.Info.Run+":"+n.Info.History || strings.Trim(n.Info.Former, "0") == "" && end >= 0 && server[:end] == n.Info.Run
+	if !itself {
+		return 0
+	}
+	age, _ := tonumber(at)
+	return age
 }

@@ -58,9 +58,13 @@ func (s *lua) info(section string) (string, error) {
 	if i.Denied {
 		return "", errors.New("NOPERM this user has no permissions to run the 'info' command")
 	}
+	role := "master"
+	if i.Replica {
+		role = "slave"
+	}
 	fields := map[string]string{
-		"server":      fmt.Sprintf("# Server\r\nredis_version:7.0.15\r\nuptime_in_seconds:%d\r\nuptime_in_days:0\r\n", s.now/1e6-i.Started/1e6),
-		"replication": fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\nmaster_repl_offset:0\r\n", i.History, i.Former),
+		"server":      fmt.Sprintf("# Server\r\nredis_version:7.0.15\r\nrun_id:%s\r\nuptime_in_days:0\r\n", i.Run),
+		"replication": fmt.Sprintf("# Replication\r\nrole:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\nmaster_repl_offset:0\r\n", role, i.History, i.Former),
 	}[section]
 	if s.set.missing != "" {
 		fields = strings.Replace(fields, s.set.missing+":", s.set.missing+":?", 1)

@@ -110,13 +110,12 @@ func (g *generator) mischief() command {
 		field(map[string]string{"latch": "quorumlock_latch", "write": "8743c9c0-0795-4907-87fd-6c719a6b4586:41:write"}[mode], "1")
 		field("mode", mode)
 	case 11:
-		key = "quorumlock_promoted"
+		key = "quorumlock_age"
 		g.follow = func() wire.Call {
-			return wire.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint()).Guarded(time.Second)
+			return g.vouched(wire.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint()))
 		}
 		if !g.chance(0.1) {
-			v.Text = pick(g, g.set.info.History+" ", g.set.info.History+" ", "x"+g.set.info.History+" ", " ", "", g.set.info.History+" x") + pick(g, "", strconv.FormatInt(int64(g.now/1000)-pick[int64](g, -1000, -1, 0, 1, 1000, 5000), 10)) +
-				pick(g, "", "", "x")
+			v.Text = pick(g, g.server(), g.server(), g.server(), "") + pick(g, " ", " ", " ", "") + pick(g, "", "0", "1", "999", "1000", "5000", "1000000000000") + pick(g, "", "", "x")
 		} else {
 			field("some", "field")
 		}

@@ -28,7 +28,8 @@ const NoHistory = "0000000000000000000000000000000000000000"
 // Info has the fields of INFO that the restart guard reads.
 type Info struct {
 	Denied  bool   // the user may not ask for it
-	Started Time   // when the server was started, by its clock
+	Run     string // run_id: the ID of the process
+	Replica bool   // role: slave
 	History string // master_replid: the ID of the history that the server writes
 	// master_replid2: the ID of the history before that; NoHistory if there is none.
 	Former  string
@@ -67,9 +68,9 @@ type Node struct {
 	messages []Message
 }
 
-// New returns a node without any key, which was started at the time started.
-func New(started Time) *Node {
-	return &Node{Info: Info{Started: started, History: "1", Former: NoHistory}, keys: make(map[string]*key), locks: make(map[string]*places)}
+// New returns a node without any key, whose server is the process run.
+func New(run string) *Node {
+	return &Node{Info: Info{Run: run, History: "1", Former: NoHistory}, keys: make(map[string]*key), locks: make(map[string]*places)}
 }
 
 // places are where the keys of a lock are, or may be.
@@ -143,8 +144,8 @@ func (n *Node) Do(now Time, c *wire.Call) (reply wire.Reply, told []Message) {
 		reply = n.share()
 	case guardedScript, guardedShareScript, guardedSlotAcquireScript:
 		n.open(c)
-		if left, out := n.guard(c.Script == guardedSlotAcquireScript); out {
-			return wire.Integers(3, int64(left), -1), n.messages
+		if refusal, out := n.guard(c.Script == guardedSlotAcquireScript); out {
+			return refusal, n.messages
 		}
 		switch c.Script {
 		case guardedScript:
@@ -186,8 +187,8 @@ func (n *Node) Do(now Time, c *wire.Call) (reply wire.Reply, told []Message) {
 		reply = n.latch(n.key(wire.LatchKey(n.name)))
 	case guardedTransferScript:
 		n.openCounter()
-		if left, out := n.guard(true); out {
-			return wire.Integers(3, int64(left), -1), n.messages
+		if refusal, out := n.guard(true); out {
+			return refusal, n.messages
 		}
 		reply = n.transfer()
 	default:

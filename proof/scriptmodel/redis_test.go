@@ -88,8 +88,8 @@ func startRedis(t *testing.T) *process {
 	p.heard = p.redis.PSubscribe(p.ctx(), "quorumlock_wake:*")
 	t.Cleanup(func() { _ = p.heard.Close() })
 	p.told()
-	info := p.redis.InfoMap(p.ctx(), "replication").Val()["Replication"]
-	p.info = scriptmodel.Info{Started: epoch, History: info["master_replid"], Former: info["master_replid2"]}
+	info := p.redis.InfoMap(p.ctx()).Val()
+	p.info = scriptmodel.Info{Run: info["Server"]["run_id"], History: info["Replication"]["master_replid"], Former: info["Replication"]["master_replid2"]}
 	return p
 }
 

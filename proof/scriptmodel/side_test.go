@@ -40,7 +40,7 @@ type setting struct {
 	info      scriptmodel.Info
 	mute      bool
 	listening []string // channels, each with one subscriber
-	// The field for the guard that INFO does not have, or not as a number.
+	// The field for the guard that INFO does not have, or not as an ID.
 	missing string
 }
 
@@ -55,7 +55,7 @@ type model struct {
 }
 
 func (m *model) reset(at scriptmodel.Time) {
-	m.node, m.now = scriptmodel.New(at), at
+	m.node, m.now = scriptmodel.New(firstRun), at
 	m.node.Eager = m.eager
 	if m.fixed != nil {
 		m.node.Info = *m.fixed

@@ -50,10 +50,10 @@ func (n *Node) Flush() {
 	}
 }
 
-// Restart records that the server was started at the time now, with a history of its own. Its keys
-// stay: call Flush or Forget, too, if it has lost them.
-func (n *Node) Restart(now Time, history string) {
-	n.Info.Started, n.Info.History, n.Info.Former = now, history, NoHistory
+// Restart records that the server was started as another process, with a history of its own. Its
+// keys stay: call Flush or Forget, too, if it has lost them.
+func (n *Node) Restart(run, history string) {
+	n.Info.Run, n.Info.History, n.Info.Former = run, history, NoHistory
 }
 
 // Promote records that the server was a replica until now, and continues its history under a new

@@ -62,7 +62,7 @@ const (
 	oneWins = "one of those who try gets it"
 
 	// Soon after a call has returned, no key and no entry of its attempts is left at a reachable
-	// node. At the end, only token counters and the guard's note of a promotion are left.
+	// node. At the end, only token counters and the guard's note of an age are left.
 	nothingLeft  = "nothing is left behind"
 	nothingStays = "nothing outlives its TTL"
 

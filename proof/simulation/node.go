@@ -34,8 +34,9 @@ type node struct {
 	isTwin  bool
 
 	started   time.Time // by its clock
-	histories int       // the number of histories so far; the last is the present one's id
-	former    int       // the predecessor of the present one; 0 if it began with a start
+	starts    int
+	histories int // the number of histories so far; the last is the present one's id
+	former    int // the predecessor of the present one; 0 if it began with a start
 }
 
 // redises keeps servers for the next run: to make one takes longer than to empty it.
@@ -63,6 +64,7 @@ func newNode(w *world, number int, c clock) *node {
 	n.clock.last = n.clock.now()
 	n.started = n.clock.last.Add(-time.Hour)
 	n.redis.SetTime(n.clock.last)
+	_ = n.redis.Set(ageKey, fmt.Sprintf("%s:%040x 3600000", n.runID(), n.histories)) // up for long
 	n.in.Attach(redislua.Node{
 		Redis:   n.redis.Server(),
 		Publish: func(channel, message string) (int, error) { return n.publish(channel, message), nil },
@@ -142,6 +144,7 @@ func (n *node) crash() {
 func (n *node) restart() {
 	n.down = false
 	n.started = n.clock.now()
+	n.starts++
 	n.histories++
 	n.former = 0
 	clear(n.loaded)
@@ -156,13 +159,16 @@ func (n *node) promote() {
 	clear(n.loaded)
 }
 
+// runID names the process of the server.
+func (n *node) runID() string { return fmt.Sprintf("%038x%02x", n.starts, n.number) }
+
 // info is the reply to INFO for a section.
 func (n *node) info(section string) string {
 	switch section {
 	case "server":
-		return fmt.Sprintf("# Server\r\nuptime_in_seconds:%d\r\n", n.clock.now().Unix()-n.started.Unix())
+		return fmt.Sprintf("# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", n.runID(), n.clock.now().Unix()-n.started.Unix())
 	case "replication":
-		return fmt.Sprintf("# Replication\r\nmaster_replid:%040x\r\nmaster_replid2:%040x\r\n", n.histories, n.former)
+		return fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:%040x\r\nmaster_replid2:%040x\r\n", n.histories, n.former)
 	}
 	panic("simulation: INFO of " + section)
 }

@@ -183,7 +183,7 @@ func newPlan(seed uint64) *Plan {
 		p.Drift.Rate = 0.2
 	}
 	if p.Guard {
-		p.TTL = guardedTTL(p.Drift)
+		p.TTL = min(p.TTL, time.Second)
 		p.NodeTimeout = min(p.NodeTimeout, p.TTL)
 	}
 	p.Latency = g.between(50*time.Microsecond, 3*time.Millisecond)
@@ -216,7 +216,7 @@ func newPlan(seed uint64) *Plan {
 		for range 1 + g.IntN(2) {
 			at := g.between(0, p.Length-2*p.TTL)
 			for _, node := range g.Perm(p.Nodes)[:1+g.IntN(p.Nodes)] {
-				p.Faults = append(p.Faults, g.restart(p, node, at))
+				p.Faults = append(p.Faults, g.restart(p, node, at)...)
 			}
 		}
 	}
@@ -336,13 +336,7 @@ func (p *Plan) quarantine() time.Duration {
 		return 0
 	}
 	set := options.Settings{MaxTTL: p.TTL, Drift: p.Drift}
-	return options.Quarantine(&set) + 2*time.Second // the server's seconds are whole
-}
-
-// guardedTTL is a TTL with a quarantine that ends just before a whole second. A guard that ends too
-// soon is then wrong by a second of the server.
-func guardedTTL(d quorumlock.Drift) time.Duration {
-	return time.Duration(float64(time.Second-d.Floor)/(1+d.Rate)).Truncate(time.Millisecond) - time.Millisecond
+	return options.Quarantine(&set)
 }
 
 func (g generator) clock(p *Plan) ClockPlan {
@@ -450,16 +444,26 @@ func (g generator) fault(p *Plan) Fault {
 }
 
 // restart returns a restart without data, or the promotion of a replica without its master's latest
-// writes. Several nodes do so at about the same time: a holder has no chance to renew in between.
-func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
+// writes. Several nodes do so at about the same time: a holder has no chance to renew in between. A
+// node may boot with a wrong clock, which a time server then corrects.
+func (g generator) restart(p *Plan, node int, at time.Duration) []Fault {
 	near := pick(g, p.TTL/20, p.TTL/20, p.TTL/2)
-	return Fault{
+	f := Fault{
 		At:   at + g.between(0, near),
 		For:  g.between(0, near),
 		Kind: pick(g, crashLosing, promote),
 		Node: node,
 		Keys: pick(g, "lock", "all", "all"),
 	}
+	if f.Kind == promote || f.Keys != "all" || g.chance(0.3) {
+		return []Fault{f}
+	}
+	wrong := Fault{At: f.At + f.For + time.Microsecond, Kind: stepBack, Node: node, By: g.between(0, 10*time.Minute)}
+	right := Fault{At: wrong.At + g.between(time.Microsecond, p.TTL), Kind: stepForward, Node: node, By: wrong.By}
+	if g.chance(0.5) {
+		wrong.Kind, right.Kind = stepForward, stepBack
+	}
+	return []Fault{f, wrong, right}
 }
 
 // String returns the plan as the head of a trace.

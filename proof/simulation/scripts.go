@@ -497,7 +497,7 @@ func (t *watch) quiet() time.Duration {
 	for _, n := range t.world.nodes {
 		n.tick()
 		for _, k := range n.redis.Keys() {
-			if k != promotedKey && !strings.HasPrefix(k, "redisson_lock_token:") {
+			if k != ageKey && !strings.HasPrefix(k, "redisson_lock_token:") {
 				longest = max(longest, time.Duration(float64(n.redis.TTL(k))/n.clock.rate)+time.Second)
 			}
 		}

@@ -154,7 +154,7 @@ func (w *world) end() {
 	for _, n := range w.nodes {
 		n.tick()
 		for _, k := range n.redis.Keys() {
-			if k == promotedKey {
+			if k == ageKey {
 				continue
 			}
 			if !strings.HasPrefix(k, "redisson_lock_token:") {
@@ -260,14 +260,12 @@ func (w *world) suffer(f Fault, number int) {
 	}
 }
 
-// promotedKey is where guard.lua notes a promotion.
-const promotedKey = "quorumlock_promoted"
+// ageKey is where guard.lua keeps the age of a server. It is never lost: it must not vouch for the
+// next process, or after a promotion. In coresim it is lost.
+const ageKey = "quorumlock_age"
 
 // lose takes keys away from a node.
 func (w *world) lose(n *node, what string) {
-	if what == "all" {
-		n.redis.Del(promotedKey)
-	}
 	if what == "latch" || what == "all" {
 		n.redis.Del(latch)
 	}

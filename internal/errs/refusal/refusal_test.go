@@ -35,6 +35,7 @@ func TestEachRefusalHasItsKindAndItsFix(t *testing.T) {
 		"ERR ACL failure in script: User app has no permissions to run the 'time' command (TIME)":            {refusal.Permission, "security.md"},
 		old + "The user executing the script can't run this command or subcommand":                           {refusal.Permission, "security.md"},
 		"ERR the restart guard cannot read INFO: allow the user +info":                                       {refusal.Permission, "+info"},
+		"ERR the restart guard cannot use the key quorumlock_age: NOPERM No permissions to access a key":     {refusal.Permission, "~quorumlock_age"},
 		"ERR unknown command 'eval', with args beginning with: 'return 1' ":                                  {refusal.Command, "rename-command"},
 		"ERR unknown command 'eval'":                                                                         {refusal.Command, "rename-command"},
 		"ERR unknown command `EVAL`, with args beginning with: ":                                             {refusal.Command, "rename-command"},

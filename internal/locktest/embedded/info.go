@@ -14,8 +14,8 @@ import (
 
 // info is the server's description of itself.
 type info struct {
-	started time.Time
-	run     string // changes at every start
+	started time.Time // by the server's clock
+	run     string    // changes at every start
 	// replid changes at every start and promotion. replid2 is the one before, of a promoted
 	// replica.
 	replid, replid2 string
@@ -31,7 +31,7 @@ const noReplid = "0000000000000000000000000000000000000000"
 func (s *Server) born() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.info = info{started: time.Now(), run: newID(), replid: newID(), replid2: noReplid, denied: s.info.denied, refusal: s.info.refusal, settings: s.info.settings, clock: s.info.clock}
+	s.info = info{started: time.Now().Add(s.info.clock), run: newID(), replid: newID(), replid2: noReplid, denied: s.info.denied, refusal: s.info.refusal, settings: s.info.settings, clock: s.info.clock}
 }
 
 // Promote makes the server report that it was a replica and is a master from now on.
@@ -39,6 +39,14 @@ func (s *Server) Promote() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.replid, s.info.replid2 = newID(), s.info.replid
+}
+
+// Retire gives the server another replication ID, as a master does that has had no replica for an
+// hour.
+func (s *Server) Retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.replid, s.info.replid2 = newID(), noReplid
 }
 
 // Deny refuses commands from now on, within scripts too, as for a user without permission.
@@ -145,7 +153,7 @@ func (s *Server) clients() string {
 func (i *info) text(section []string) string {
 	var b strings.Builder
 	for _, s := range []struct{ name, fields string }{
-		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:%s\r\nserver_mode:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.setting("redis_mode"), i.setting("server_mode"), i.run, uptime(i.started))},
+		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:%s\r\nserver_mode:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.setting("redis_mode"), i.setting("server_mode"), i.run, i.uptime())},
 		{"memory", fmt.Sprintf("maxmemory:%s\r\nmaxmemory_policy:%s\r\n", i.setting("maxmemory"), i.setting("maxmemory-policy"))},
 		{"persistence", fmt.Sprintf("aof_enabled:%d\r\n", strings.Count(i.setting("appendonly"), "yes"))},
 		{"replication", fmt.Sprintf("role:%s\r\nconnected_slaves:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", i.setting("role"), i.setting("connected_slaves"), i.replid, i.replid2)},
@@ -166,8 +174,9 @@ func (i *info) setting(name string) string {
 		"appendonly": "yes", "appendfsync": "always", "save": "", "no-appendfsync-on-rewrite": "no", "connected_slaves": "0"}[name]
 }
 
-// uptime returns whole seconds of a clock without fractions, as Redis does.
-func uptime(started time.Time) int64 { return time.Now().Unix() - started.Unix() }
+// uptime returns whole seconds of a clock without fractions, which a step of the clock moves, as in
+// Redis.
+func (i *info) uptime() int64 { return time.Now().Add(i.clock).Unix() - i.started.Unix() }
 
 // newID returns 40 hexadecimal digits.
 func newID() string {

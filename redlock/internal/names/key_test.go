@@ -347,7 +347,7 @@ func TestAReservedNameIsRefusedAndASimilarOneIsNot(t *testing.T) {
 		prefix, name string
 		refused      bool
 	}{
-		"token": {"", wire.TokenKey("x"), true}, "queue": {"", wire.QueueKey("x"), true}, "entries": {"", wire.EntriesKey("{x}y"), true}, "promoted": {"", "quorumlock_promoted", true},
+		"token": {"", wire.TokenKey("x"), true}, "queue": {"", wire.QueueKey("x"), true}, "entries": {"", wire.EntriesKey("{x}y"), true}, "age": {"", "quorumlock_age", true},
 		"latch": {"", "quorumlock_latch:{x}", true}, "token of a token": {"", wire.TokenKey(wire.TokenKey("x")), true},
 		"queue, by a prefix": {"quorumlock_", "waiters:{x}", true}, "token, by a prefix": {"redisson_lock_token:", "{x}", true},
 		"behind a prefix": {"app:", wire.QueueKey("x"), false}, "another beginning": {"", "my-" + wire.TokenKey("x"), false},

@@ -19,14 +19,19 @@ import (
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
-// guarded is the guard of these tests, for locks with the default TTL. Servers are out for up to
-// two seconds more than that, and for the drift.
+// guarded is the guard of these tests, for locks with the default TTL. Servers are out for that long
+// and its drift.
 var guarded = quorumlock.WithRestartGuard(quorumlock.DefaultTTL)
 
 const quarantine = quorumlock.DefaultTTL + 102*time.Millisecond
 
 // longUp lets the servers run for so long that the guard trusts them.
-func longUp() { time.Sleep(time.Hour) }
+func longUp(t *testing.T, c *redlock.Client) {
+	t.Helper()
+	_, _ = c.Ready(t.Context()) // meets them
+	time.Sleep(time.Hour)
+	locktest.OK(t, locktest.Err(c.Ready(t.Context())), "Ready")
+}
 
 // keepsTwoHolders reports whether b is granted a lock that a holds validly, when two of its three
 // nodes restart without data.
@@ -36,7 +41,7 @@ func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
 		opts = append(opts, quorumlock.WithoutRenewal())
 		c, servers := locktest.Client(t, 3, opts...)
 		other, _ := locktest.Another(t, servers, opts...)
-		longUp()
+		longUp(t, c)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Restart(false)
 		servers[1].Restart(false)
@@ -68,7 +73,7 @@ func TestRestartsWithoutDataMakeTwoHoldersOnlyWithoutTheGuard(t *testing.T) {
 func TestQuarantinedNodesAreNamedUntilTheyGrantAgain(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, guarded)
-		longUp()
+		longUp(t, c)
 		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x"))) // connects
 		locktest.Each(servers[:3], func(s *embedded.Server) { s.Restart(false) })
 		from := time.Now()
@@ -95,7 +100,7 @@ func TestMinorityInQuarantineCostsNothing(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, guarded)
 		other, _ := locktest.Another(t, servers, guarded)
-		longUp()
+		longUp(t, c)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(false) })
 		time.Sleep(100 * time.Millisecond)
@@ -116,7 +121,7 @@ func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, guarded)
 		other, _ := locktest.Another(t, servers, guarded)
-		longUp()
+		longUp(t, c)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		won := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, other.Mutex("x")) })
 		time.Sleep(time.Second)
@@ -140,7 +145,7 @@ func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 func TestHolderGetsALostKeyBackAfterTheQuarantineOnly(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, guarded)
-		longUp()
+		longUp(t, c)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Restart(false)
 		for from := time.Now(); time.Since(from) < quarantine; time.Sleep(100 * time.Millisecond) {
