@@ -47,3 +47,19 @@ func TestRunGivesUpALockWhoseRenewalsAreTooSlow(t *testing.T) {
 		})
 	}
 }
+
+// The jobs of a cron may be the only clients with the restart guard, and each ends at once if it
+// does not get the lock.
+func TestRunSitsAQuarantineOut(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		client, servers := locktest.Client(t, 3, quorumlock.WithRestartGuard(quorumlock.DefaultTTL))
+		began := time.Now()
+		lease, err := (&runCommand{TTL: quorumlock.DefaultTTL, Try: true}).acquire(t.Context(), client.Mutex("x"))
+		locktest.Must(t, err, "acquire")
+		locktest.Took(t, began, quorumlock.DefaultTTL, quorumlock.DefaultTTL+time.Second, "the quarantine")
+		another, _ := locktest.Another(t, servers, quorumlock.WithRestartGuard(quorumlock.DefaultTTL))
+		_, err = (&runCommand{TTL: quorumlock.DefaultTTL, Try: true}).acquire(t.Context(), another.Mutex("x"))
+		locktest.Is(t, err, quorumlock.ErrHeld, "another run")
+		locktest.Unlock(t, lease)
+	})
+}

@@ -70,6 +70,9 @@ is a terminal, the command is in the foreground there; Ctrl-Z does not stop it, 
 keep the lock. If stdin is redirected, a command that reads from the terminal itself is stopped
 until a signal ends it.
 
+With --restart-guard, the program waits for a quarantine to end, even with --try. With --wait D, it
+waits for D at most.
+
 A run within a run takes another lock. If it needs the lock of an outer run, it fails at once
 instead of waiting for itself. With --slots it waits, since another slot may become free.
 
@@ -271,13 +274,22 @@ func (c *runCommand) kept() time.Duration { return max(c.AtLeast, c.Every-c.Ever
 // extensions is how often acquire extends a lease that is too short to start a command.
 const extensions = 3
 
+// quarantineLook is the time between two attempts during a quarantine.
+const quarantineLook = 250 * time.Millisecond
+
 // acquire acquires the lock, with a lease that is long enough to start a command.
 func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease *quorumlock.Lease, err error) {
 	take := lock.Lock
 	if !c.waits() {
 		take = lock.TryLock
 	}
-	if lease, err = take(ctx); err != nil {
+	lease, err = take(ctx)
+	// Clients measure the quarantine, and the runs of a job may be the only ones: without this, all
+	// would end too soon to measure anything.
+	for !c.waits() && errors.Is(err, quorumlock.ErrQuarantined) && pause(ctx, quarantineLook) {
+		lease, err = take(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	// After a handoff the validity is short until the first renewal; over slow nodes it stays
