@@ -102,6 +102,31 @@ func TestGuardedNodeIsOutForItsTimeAndNeverForItsScripts(t *testing.T) {
 	}
 }
 
+// A machine may boot with a wrong clock, which a time server then corrects. INFO's uptime moves with
+// the clock.
+func TestAStepOfAServersClockMovesNoQuarantine(t *testing.T) {
+	needServers(t)
+	for name, wrong := range map[string]time.Duration{"it boots an hour slow": -time.Hour, "it boots an hour fast": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // on servers of its own
+			const maxTTL = 5 * time.Second
+			m := &member{server: start(t, &redis.Options{}, nil, withClock(t))}
+			guarded := single(t, m.url()).Mutex("x", quorumlock.WithNodeTimeout(maxTTL), quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
+			m.step(t, wrong)
+			m.kill(t)
+			killed := time.Now()
+			m.restart(t)
+			m.step(t, -wrong)
+			lease, err := guarded.Lock(patiently(t))
+			must(t, err)
+			if out := time.Since(killed); out < maxTTL {
+				t.Errorf("granted %v after it was killed", out)
+			}
+			must(t, lease.Unlock(t.Context()))
+		})
+	}
+}
+
 // A promoted replica has been up for long, but may lack grants of its master.
 func TestPromotedReplicaIsOutFromTheFirstCallOn(t *testing.T) {
 	needServers(t)
