@@ -384,16 +384,19 @@ func TestAttemptsGoLast(t *testing.T) {
 	})
 }
 
-// What an answer does, such as an Observer that blocks, is not the silence of the node.
+// What an answer does, such as an Observer that blocks, is not the silence of the node. An answer
+// that blocks for good does not keep the other callers for ever.
 func TestAnAnswerThatTakesLongCostsNoOther(t *testing.T) {
 	t.Parallel()
-	inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
-		transport.Of(n).Do(t.Context(), quorum.Foreground, time.Second, []wire.Call{count("a")}, func([]wire.Reply) { time.Sleep(time.Minute) })
-		a.do(n, "b", time.Second)
-		settle(2 * time.Minute)
-		a.answered(t, "b")
-		locktest.Equal(t, p.sent("b"), 1, "times that b was sent")
-	})
+	for takes, how := range map[time.Duration]string{7 * time.Second: "answered", time.Hour: "lost"} {
+		inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
+			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Second, []wire.Call{count("a")}, func([]wire.Reply) { time.Sleep(takes) })
+			a.do(n, "b", time.Second)
+			settle(10 * time.Second)
+			a.is(t, "b beside an answer of "+takes.String(), "b", how, false, 0)
+			settle(time.Hour)
+		})
+	}
 }
 
 // A queued first attempt is recalled only by a call that releases all of it.

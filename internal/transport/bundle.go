@@ -45,8 +45,8 @@ func (l *lane) mostFresh() int {
 
 // served records how long a pipeline took the server. The caller holds mu.
 func (l *lane) served(k *connection, f *pipeline) {
-	took := l.heard.Sub(later(f.sent, l.over)) - k.trip
-	l.over = l.heard
+	took := l.heard.Sub(later(f.sent, l.over)) - k.trip - l.answers
+	l.over, l.answers = l.heard, 0
 	if len(f.calls) >= minBundle {
 		l.perCall += (max(took, 0)/time.Duration(len(f.calls)) - l.perCall) / 4
 	}

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -66,16 +65,17 @@ type lane struct {
 	heard    time.Time           // time of the last reply, or of the connection
 	over     time.Time           // time of the last reply of the last complete pipeline
 	perCall  time.Duration       // average time that a call of a pipeline takes the server
-	lag      time.Duration       // the sum of the timer's delays: see ownTime
-	timer    *time.Timer
-	next     time.Time // of the timer, by the real clock; zero if it is not set
-	proves   bool      // the worker connects without a request: see servers
+	// when the answer of a request began that has yet to return, by the lane's own time; zero if none
+	answering time.Time
+	answers   time.Duration // how long the answers of the current pipeline have taken
+	lag       time.Duration // the sum of the timer's delays: see ownTime
+	timer     *time.Timer
+	next      time.Time // of the timer, by the real clock; zero if it is not set
+	proves    bool      // the worker connects without a request: see servers
 
 	refused    error         // the answer to calls until retryAt: see postpone
 	retryAt    time.Time     // earliest time of the next connect
 	retryAfter time.Duration // the last pause before retryAt
-
-	answering atomic.Bool // the reader is in the answer of a request
 
 	ctx  context.Context // done when the lane is closed
 	stop context.CancelFunc
@@ -253,6 +253,10 @@ func (l *lane) refuse(err error) (over []*request) {
 // late, so a limit must cover more turns than these.
 const watches = 32
 
+// maxBlocked is how many limits an answer may take before its time counts as silence of the node. An
+// Observer that blocks for good must not keep other callers, such as an Unlock, for ever.
+const maxBlocked = 8
+
 // timerStep is the least time between two looks at the limits after one has ended, since each looks
 // at many requests.
 const timerStep = time.Millisecond
@@ -296,13 +300,17 @@ func (l *lane) expire() {
 	l.lag += max(real.Sub(l.next), 0)
 	l.next = time.Time{}
 	now := l.ownTime(real)
-	if l.answering.Load() { // the silence is that of a request's answer, such as of an Observer
-		l.heard = now
+	blocked := time.Duration(0) // in a request's answer, such as of an Observer
+	if !l.answering.IsZero() {
+		blocked = now.Sub(l.answering)
 	}
 	// left returns what is left of a limit.
 	next := time.Duration(math.MaxInt64)
 	left := func(since time.Time, limit time.Duration) time.Duration {
-		left := later(since, l.heard).Add(limit).Sub(now)
+		left := limit - now.Sub(later(since, l.heard))
+		if blocked > 0 {
+			left = min(limit, (1+maxBlocked)*limit-blocked)
+		}
 		if left > 0 {
 			next = min(next, left, max(limit/watches, timerStep))
 		}

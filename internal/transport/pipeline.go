@@ -241,11 +241,18 @@ func (l *lane) give(c *command, r wire.Reply) {
 	t.left--
 	t.answered = t.left == 0
 	last := t.answered
-	l.mu.Unlock()
+	var began time.Time
 	if last {
-		l.answering.Store(true)
+		began = l.ownTime(time.Now())
+		l.answering = began
+	}
+	l.mu.Unlock()
+	if last { // the time of the answer is neither silence of the node nor its work
 		t.answer(t.replies)
-		l.answering.Store(false)
+		l.mu.Lock()
+		now := l.ownTime(time.Now())
+		l.answering, l.heard, l.answers = time.Time{}, now, l.answers+now.Sub(began)
+		l.mu.Unlock()
 	}
 }
 

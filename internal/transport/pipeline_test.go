@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -79,6 +80,25 @@ func TestAReaderThatIsReadyGoesBeforeTheTimer(t *testing.T) {
 	if failed > tries/2 {
 		t.Errorf("%d of %d calls failed though their answers waited to be read", failed, tries)
 	}
+}
+
+// The time of callers' answers is not that of the server.
+func TestTheTimeOfAnswersIsNotTheServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLane(&Node{}, 0)
+		now := time.Now()
+		f := &pipeline{sent: now}
+		for i := range minBundle {
+			r := &request{lane: l, left: 1, replies: make([]wire.Reply, 1), answer: func([]wire.Reply) { time.Sleep(time.Second) }}
+			f.calls = append(f.calls, &command{request: r})
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			l.heard = time.Now()
+			l.give(f.calls[i], wire.Reply{})
+		}
+		if l.served(&connection{}, f); l.perCall > time.Millisecond {
+			t.Errorf("a call counts as %v of the server's time", l.perCall)
+		}
+	})
 }
 
 // A lane with too many first attempts refuses attempts alone. Any number of other calls fills no
