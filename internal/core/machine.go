@@ -306,7 +306,7 @@ func earlier(a, b time.Duration) time.Duration {
 func (m *Machine) tick(now Time) {
 	switch m.phase {
 	case Asking:
-		if at := m.Wake(); at != 0 && now.Mono >= at {
+		if at := m.Wake(); at != 0 && now.Mono >= at && !m.isLate(now, at) {
 			why := m.refusal()
 			if !why.lacksQuorum() { // see countsOn
 				m.expiredWaits++
@@ -314,12 +314,12 @@ func (m *Machine) tick(now Time) {
 			m.abandonAttempt(now, why)
 		}
 	case Agreeing:
-		if at := m.Wake(); at != 0 && now.Mono >= at {
+		if at := m.Wake(); at != 0 && now.Mono >= at && !m.isLate(now, at) {
 			m.expiredWaits++
 			m.disagree(now)
 		}
 	case Yielding:
-		if at := m.Wake(); at != 0 && now.Mono >= at {
+		if at := m.Wake(); at != 0 && now.Mono >= at && !m.isLate(now, at) {
 			m.fail(m.reason)
 		}
 	case Waiting:

@@ -31,6 +31,7 @@ type tries struct {
 	first           quorumlock.Owner // the waiter that firstWaiter met last
 	sameFirstCount  int              // consecutive attempts that met first
 	over            bool             // the last attempt only waits for answers to count: see countsOn
+	lag             time.Duration    // how far lastTry and lastAgreement have moved: see isLate
 }
 
 // triesAgain reports whether an undecided TryLock may make another attempt: any number within a
@@ -43,7 +44,8 @@ func (m *Machine) triesAgain(now Time) bool {
 // lastTry returns the time at which an attempt of a TryLock ends without the missing answers. It is
 // needed since a node that answers other calls is not silent, however late its answer is.
 // lastAgreement is the same for the agreement on the token and for the answers to the yields. So a
-// TryLock ends within three NodeTimeouts. Both are 0 for a Lock.
+// TryLock ends within three NodeTimeouts, without the process's own delay (see isLate). Both are 0
+// for a Lock.
 func (m *Machine) lastTry() time.Duration       { return m.sinceBegan(2) }
 func (m *Machine) lastAgreement() time.Duration { return m.sinceBegan(3) }
 
@@ -51,7 +53,23 @@ func (m *Machine) sinceBegan(timeouts time.Duration) time.Duration {
 	if !m.cfg.Tries {
 		return 0
 	}
-	return m.began.Mono + timeouts*m.cfg.NodeTimeout
+	return m.began.Mono + timeouts*m.cfg.NodeTimeout + m.tries.lag
+}
+
+// isLate reports whether a TryLock waits on at a Tick that was due earlier, since the process was
+// late. Its answers may have arrived, and wait to be read. So it waits once more for as long as the
+// Tick was late, but no longer than a NodeTimeout. It does so once.
+func (m *Machine) isLate(now Time, due time.Duration) bool {
+	late := now.Mono - due
+	if !m.cfg.Tries || late <= 0 || m.tries.lag > 0 {
+		return false
+	}
+	again := min(late, m.cfg.NodeTimeout)
+	m.tries.lag = late + again
+	if m.giveUpAt != 0 {
+		m.giveUpAt = max(m.giveUpAt, now.Mono+again)
+	}
+	return true
 }
 
 // WasCutOff reports whether an attempt that has failed lacked a quorum for nothing but connections

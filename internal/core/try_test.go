@@ -63,6 +63,32 @@ func wantFailed(t *testing.T, fx *Effects, want Reason) {
 	}
 }
 
+// A TryLock whose process stands still for longer than its bound takes the answers that have arrived
+// meanwhile. Without answers it ends as long after the stop as the process was late, or a NodeTimeout.
+func TestATryLockOfALateProcessTakesItsAnswers(t *testing.T) {
+	const stop = time.Second
+	for _, answered := range []bool{true, false} {
+		m := try(2, 3, time.Millisecond)
+		calls := callsOf(m.Step(Time{}, Event{Kind: Start}))
+		now := Time{}.Add(stop)
+		fx := m.Step(now, Event{Kind: Tick})
+		if fx.Outcome != Undecided || m.Wake() != stop+m.cfg.NodeTimeout {
+			t.Fatalf("outcome %d at the late tick, and the next at %v", fx.Outcome, m.Wake())
+		}
+		for _, c := range calls {
+			if answered && fx.Outcome == Undecided {
+				fx = m.Step(now, Event{Kind: Replied, Call: c, Reply: grant})
+			}
+		}
+		if answered && m.phase != Agreeing && fx.Outcome != Acquired {
+			t.Errorf("phase %v with all answers", m.phase)
+		}
+		if fx = m.Step(now.Add(2*stop), Event{Kind: Tick}); !answered && fx.Outcome != Failed {
+			t.Errorf("outcome %d after a second delay", fx.Outcome)
+		}
+	}
+}
+
 // A slow node does not hold the lock. Here only the last hold of the same client refuses the call,
 // because its release is late.
 func TestATryLockThatMetItsOwnClientBesideSlowNodesHasNoQuorum(t *testing.T) {
