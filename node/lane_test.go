@@ -185,7 +185,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		key  string
 		most int
 	}{
-		{"calls", "k", 8190},
+		{"calls", "k", 8192},
 		{"bytes", strings.Repeat("k", 64<<10), 15},
 	} {
 		inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
