@@ -39,14 +39,14 @@
 //     with the reason and the failed nodes, which matches [ErrLost]. No network call can delay
 //     this. If the machine itself was suspended, the notice comes up to a second later.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and
-//     node failures. Tokens keep rising after a name was idle for days. The clients' clocks cannot
-//     break this while the nodes' clocks agree within hours: a node ignores a client's clock that
-//     is more than an hour ahead of its own. Readers of a read-write lock share tokens: a
-//     reader's token is at least that of the last writer before it, and lower than that of the
-//     next. Each slot of a semaphore has its own tokens. If too many nodes lose their counters,
-//     token order depends on clocks: keep NTP running.
+//     node failures. Tokens keep rising after a name was idle for days. No client's clock can break
+//     this: a node ignores a client's clock that is more than a minute from its own. The nodes'
+//     clocks may differ; a node whose clock is set back by more than a minute forgets. Readers of a
+//     read-write lock share tokens: a reader's token is at least that of the last writer before it,
+//     and lower than that of the next. Each slot of a semaphore has its own tokens. If too many
+//     nodes forget, token order depends on clocks: keep NTP running.
 //  5. A call that failed, was cancelled or timed out leaves only token counters. These are kept for
-//     about a day, or for years if Redisson clients use the lock, too. A node that was frozen, cut
+//     minutes, or for years if Redisson clients use the lock, too. A node that was frozen, cut
 //     off, restarted or failed over is clean within two seconds after it answers, after any time
 //     away. If the client has died or was closed, its keys expire with their TTL, and its entries
 //     in the queue expire when they are no longer refreshed. What a frozen node runs at its thaw
@@ -82,6 +82,9 @@
 //     sending of a call, and with each answer of the node. Delays of the process's timers and
 //     goroutines do not count. A validity never moves. (For a node of node.New the timeout is a
 //     deadline.)
+//  14. A name that is not in use costs the nodes nothing that lasts. Its last key ends within the
+//     TTL and five minutes of its last use. Latches are kept for their retention, and counters for
+//     Redisson clients for years.
 //
 // # Limits
 //

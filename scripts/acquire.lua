@@ -27,8 +27,10 @@ local hold = tonumber(ARGV[4]) or 1
 local again = false
 local former -- the successor of the waiter, if it holds the lock
 
--- Most locks are free and have no queue. They skip this part.
-if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
+-- EXISTS counts a key once for each time it is named, so the sum tells which keys exist: 1 the
+-- counter, more the lock or the queue. Most locks are free and have no queue. They skip this part.
+local exist = redis.call('exists', KEYS[4], KEYS[1], KEYS[1], KEYS[2], KEYS[2])
+if hold ~= 1 or exist > 1 then
   -- include queue.lua
   -- include holds.lua
   -- include join.lua
@@ -87,54 +89,54 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   end
 end
 
+local there = exist % 2 == 1
 -- include counter.lua
 local token, ttl = asked, tonumber(ARGV[2])
--- Fast path, for most grants: the hint is above the last token, in the same minute, and becomes the
--- token. Neither the clock nor the counter's expiry is read. An earlier grant of that minute read
--- both, here or at the node from which a 'keep' took its token. Every grant that finds a token of
--- the first two seconds of a minute reads both, and counting past those seconds takes two million
--- grants. INCRBY keeps the expiry.
+-- Fast path, for grants of a lock in use: the hint is above the last token, in the same minute, and
+-- becomes the token. Neither the clock nor the counter's expiry is read. An earlier grant of that
+-- minute read both, here or at the node from which a 'keep' took its token. Every grant that finds
+-- a token of the first two seconds of a minute reads both, and counting past those seconds takes
+-- two million grants. INCRBY keeps the expiry.
 if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 < 2000000 or asked > 9007199254740991 or
-  ttl > 3600000 or ARGV[4] == 'keep' or
+  ttl > 120000 or ARGV[4] == 'keep' or
   type(redis.pcall('incrby', KEYS[4], asked - last)) ~= 'number' then
   local time = redis.call('time')
   local now = time[1] * 1000000 + time[2]
+  local oldest = now - 60000000 -- all tokens of a counter that has ended are lower
   token = last
   if not again or last == 0 then
-    -- The token of a new grant is at least the hint, so that the nodes agree at once. A hint more
-    -- than 59 minutes from this node's clock is ignored; without a counter, the clock replaces it.
-    -- Grants on the fast path stay within their minute, so no hint in use is ahead by over an hour.
-    local hint = asked
-    if math.abs(hint - now) > 3540000000 and ARGV[4] ~= 'keep' then
-      hint = last == 0 and now or 0
+    if ARGV[4] == 'keep' then
+      token = math.max(last + 1, asked)
+    elseif asked <= math.max(last, oldest - 1) or asked > now + 60000000 then
+      -- The hint is not above all earlier tokens, or more than a minute ahead. Without a token of
+      -- the last minute, the clock decides: the end of its ten seconds, so that nodes agree at once.
+      token = last >= oldest and last + 1 or now - now % 10000000 + 10000000
+    else
+      token = asked
     end
-    token = math.max(last + 1, hint)
     if token > 9007199254740991 then -- 2^53 - 1, the last integer Lua can count to
       return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
     end
   end
-  -- The counter is kept until the clock is a day past the token, since the next token may come from
-  -- the clock alone. It is also kept for a day longer than the lock, unless the client's clock is
-  -- far behind. The first grant of each hour makes the expiry long enough for another hour and for
-  -- TTLs of up to an hour. Longer TTLs always check it. It never becomes shorter. A counter without
-  -- an expiry, as Redisson makes them, gets none.
-  local ahead, hour = math.max(0, (token - now) / 1000), now - now % 3600000000
-  local keep = math.max(ttl, 3600000) + 90000000 + ahead
-  if last == 0 and token == asked and ahead <= 3540000 and ttl <= 3600000 then
+  -- The counter is kept until the clock is two minutes past the minute of the token: see
+  -- docs/design/tokens.md. It is also kept for a minute longer than the lock. The expiry never
+  -- becomes shorter. A counter without an expiry, as Redisson makes them, gets none.
+  local ahead = math.max(0, (token - now) / 1000)
+  local keep = ahead + math.max(ttl, 120000) + 60000
+  if last == 0 and token == asked and ahead <= 60000 and ttl <= 120000 and token >= oldest then
     -- Most new counters: Lua need not format the numbers.
-    redis.call('set', KEYS[4], ARGV[3], 'px', '97200000')
-  elseif last == 0 or token > last and type(redis.pcall('incrby', KEYS[4], token - last)) ~= 'number' then
-    -- The counter is new or no integer, or the user lacks the permission for INCRBY.
+    redis.call('set', KEYS[4], ARGV[3], 'px', '240000')
+  elseif last ~= 0 or token >= oldest then -- a restored token that is lower needs no counter
     local left = redis.call('pttl', KEYS[4])
-    if left == -1 then
-      redis.call('set', KEYS[4], string.format('%.0f', token))
-    else
-      redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', math.max(left, keep + 3600000)))
-    end
-  elseif ttl > 3600000 or last < hour or token >= hour + 3600000000 then
-    local left = redis.call('pttl', KEYS[4])
-    if left >= 0 and left < keep then
-      redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 3600000))
+    if left ~= -1 and left < keep then
+      redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', keep + 60000))
+    elseif token > last and type(redis.pcall('incrby', KEYS[4], token - last)) ~= 'number' then
+      -- The counter is no integer, or the user lacks the permission for INCRBY.
+      if left == -1 then
+        redis.call('set', KEYS[4], string.format('%.0f', token))
+      else
+        redis.call('set', KEYS[4], string.format('%.0f', token), 'px', left)
+      end
     end
   end
 end

@@ -78,9 +78,9 @@ func TestTTLIsRoundedUpToTheMillisecond(t *testing.T) {
 		{10*time.Millisecond + 1, 11 * time.Millisecond, kept, kept - 5500*time.Microsecond},
 		{11*time.Millisecond - 1, 11 * time.Millisecond, kept, kept - 5500*time.Microsecond},
 		{1500 * time.Microsecond, 2 * time.Millisecond, kept, kept - time.Millisecond},
-		{time.Hour, time.Hour, kept, kept - 30*time.Minute},
-		{time.Hour + 1, time.Hour + time.Millisecond, day + 3*time.Hour + time.Millisecond, kept - 30*time.Minute + time.Millisecond/2},
-		{30 * day, 30 * day, 31*day + 2*time.Hour, 31*day + 2*time.Hour},
+		{2 * time.Minute, 2 * time.Minute, kept, kept - time.Minute},
+		{2*time.Minute + 1, 2*time.Minute + time.Millisecond, kept + time.Millisecond, kept + time.Millisecond},
+		{30 * day, 30 * day, 30*day + 2*time.Minute, 30*day + 2*time.Minute},
 	} {
 		s := start(t)
 		s.acquired(wire.Acquire("x", alice, tt.ttl, 1, 1))

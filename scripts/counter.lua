@@ -1,11 +1,13 @@
 -- Reads the fencing token of a lock before the first write, since a script that fails must not have
--- written. Not a script of its own: acquire.lua and share.lua include it.
+-- written. Not a script of its own: acquire.lua and share.lua include it, with the local there.
 --
 -- KEYS[4]  the fencing token: integer
 -- ARGV[3]  token hint, in µs of the client's clock
 --
+-- there    whether the key may exist
+--
 -- It sets last, the last token, 0 if there is none; and asked, the hint.
-local counter = redis.pcall('get', KEYS[4]) or 0
+local counter = there and redis.pcall('get', KEYS[4]) or 0
 if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE', 1, true) then
   return counter
 end

@@ -33,13 +33,13 @@ var counting = map[string]func(s *server){
 
 // Redisson's fenced locks make counters that have no expiry. If one of ours gave them one, Java's
 // tokens would begin at 1 again. Nobody shortens what was set for years. What is about to expire is
-// kept for a day longer than the lock.
+// kept for a minute longer than the lock.
 func TestACounterIsNeverKeptForLess(t *testing.T) {
 	const years = 3650 * day
 	for before, want := range map[time.Duration]func(kept, lock time.Duration) bool{
 		0:           func(kept, _ time.Duration) bool { return kept == 0 },
 		years:       func(kept, _ time.Duration) bool { return kept == years },
-		time.Minute: func(kept, lock time.Duration) bool { return kept >= lock+day },
+		time.Second: func(kept, lock time.Duration) bool { return kept >= lock+time.Minute },
 	} {
 		for name, counts := range counting {
 			t.Run(fmt.Sprint(name, " of one that was kept for ", before), func(t *testing.T) {
@@ -58,9 +58,36 @@ func TestACounterIsNeverKeptForLess(t *testing.T) {
 	}
 }
 
+// A token that comes late, such as that of a restored hold, may be lower than those of a counter that
+// has ended. So it makes no counter, and changes one that is there only upwards.
+func TestAnOldTokenMakesNoCounter(t *testing.T) {
+	old := uint64(today.Add(-time.Minute).UnixMicro()) - 1
+	for name, late := range map[string]func(s *server, token uint64){
+		"a restored hold":  func(s *server, token uint64) { s.do(wire.Restore("x", alice, ttl, token)) },
+		"a restored share": func(s *server, token uint64) { s.do(wire.Restore("x", alice, ttl, token).Shared()) },
+		"a share's raise": func(s *server, token uint64) {
+			s.share(bob, ttl)
+			s.data.Del(wire.TokenKey("x"))
+			s.checkDone(wire.Raise("x", bob, ttl, 41, token).Shared(), true)
+		},
+		"a restored slot": func(s *server, token uint64) { s.do(wire.Restore("x", "w:1.1", ttl, token).At(7).OfSemaphore(1, 0)) },
+	} {
+		for token, counts := range map[uint64]bool{old: false, old + 1: true} {
+			t.Run(fmt.Sprintf("%s, %v", name, counts), func(t *testing.T) {
+				s := start(t)
+				s.setClock(today)
+				late(s, token)
+				if s.data.Exists(wire.TokenKey("x")) != counts {
+					t.Errorf("a counter is there: %v", !counts)
+				}
+			})
+		}
+	}
+}
+
 // A counter whose text INCRBY does not take is replaced, as long as it is a number.
 func TestACounterThatIsNoIntegerGoesOn(t *testing.T) {
-	for left, want := range map[time.Duration]time.Duration{0: 0, time.Hour: kept, 100 * day: 100 * day} {
+	for left, want := range map[time.Duration]time.Duration{0: 0, time.Second: kept, 100 * day: 100 * day} {
 		s := start(t)
 		s.putFor(wire.TokenKey("x"), "41.5", left)
 		s.grant("x", alice, 1, 100)

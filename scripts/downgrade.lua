@@ -1,7 +1,7 @@
 -- Turns an owner's hold into a share with a fresh TTL. A share gets a fresh TTL, too.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
--- KEYS[4]  the fencing token: integer; kept for a day longer than the lock
+-- KEYS[4]  the fencing token: integer; kept for a minute longer than the lock
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 --

@@ -3,6 +3,7 @@ package scripts_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -13,7 +14,7 @@ import (
 func TestWithoutPermissionToExpireNothingIsLeftForEver(t *testing.T) {
 	hold := wire.Acquire("x", alice, ttl, 1, 100)
 	waits := wire.AcquireInTurn("x", "bob:1.7", ttl, 100, reader("bob:1", 1, 1))
-	restore := wire.Restore("x", alice, ttl, 500)
+	restore := wire.Restore("x", alice, ttl, uint64(time.Now().UnixMicro()))
 	release := wire.Release("x", alice, 1)
 	for name, c := range map[string]struct {
 		allowed []wire.Call

@@ -60,9 +60,9 @@ local function hand(waiter, stored, now)
     end
   else
     -- See acquire.lua for how long the counter is kept.
-    local left, keep = redis.call('pttl', KEYS[4]), math.max(ttl, 3600000) + 90000000 + math.max(0, token / 1000 - now)
+    local left, keep = redis.call('pttl', KEYS[4]), math.max(0, token / 1000 - now) + math.max(ttl, 120000) + 60000
     if left >= 0 and left < keep then
-      redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 3600000))
+      redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 60000))
     end
     redis.call('hset', KEYS[1], owner, 1, 'mode', 'mutex')
     local key, ms = KEYS[1], ttl

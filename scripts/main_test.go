@@ -28,15 +28,18 @@ const (
 	day  = 24 * time.Hour
 	year = 365 * day
 
-	// kept is how long a new counter is kept after most grants: a day, the hour that a hint may be
-	// ahead, the longest TTL of those grants, and the hour in which nobody looks.
-	kept = day + 3*time.Hour
+	// kept is how long a new counter is kept after most grants: a minute each for how far a hint may
+	// be ahead, for the minute in which nobody looks, for how far a hint may be behind, and for a
+	// node's clock that is set back.
+	kept = 4 * time.Minute
+	// past is how long the clock is past a token when the counter ends, at least.
+	past = kept - time.Minute
 )
 
 var (
 	// epoch is what the servers' clocks say at the start: so little that hints such as 100 are
-	// within an hour of it.
-	epoch = time.UnixMilli(1_000_000)
+	// within a minute of it.
+	epoch = time.UnixMilli(30_000)
 	today = time.UnixMilli(1_790_000_000_000)
 )
 

@@ -28,10 +28,11 @@ elseif last ~= tonumber(ARGV[3]) then
   return 0
 end
 -- Kept for as long as acquire.lua would keep it, and never for less than before.
-local left, ahead = redis.call('pttl', KEYS[2]), math.max(0, ARGV[4] / 1000 - now[1] * 1000)
+local left, ahead = redis.call('pttl', KEYS[2]), ARGV[4] / 1000 - now[1] * 1000
 if left == -1 then
   redis.call('set', KEYS[2], ARGV[4])
-else
-  redis.call('set', KEYS[2], ARGV[4], 'px', string.format('%.0f', math.max(left, ARGV[2] + 93600000 + ahead)))
+elseif last ~= 0 or ahead >= -60000 then
+  local keep = math.max(0, ahead) + math.max(ARGV[2], 120000) + 60000
+  redis.call('set', KEYS[2], ARGV[4], 'px', string.format('%.0f', math.max(left, keep)))
 end
 return 1

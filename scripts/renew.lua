@@ -1,7 +1,7 @@
 -- Gives a lock a fresh TTL, if the owner holds or shares it.
 --
 -- KEYS[1]  the lock: see holds.lua
--- KEYS[2]  the fencing token: integer; kept for a day longer than the lock
+-- KEYS[2]  the fencing token: integer; kept for a minute longer than the lock
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 --

@@ -110,18 +110,19 @@ if queued or number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KE
   end
 end
 
+local there = true
 -- include counter.lua
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
 local token = last
-if token == 0 or ARGV[4] == 'keep' and asked > token then
+if last == 0 or ARGV[4] == 'keep' and asked > last then
   -- There is no counter to go on from: see acquire.lua.
-  token = (ARGV[4] == 'keep' or math.abs(asked - now) <= 3540000000) and asked or now
-  local left, ahead = redis.call('pttl', KEYS[4]), math.max(0, (token - now) / 1000)
+  token = (ARGV[4] == 'keep' or math.abs(asked - now) <= 60000000) and asked or now - now % 10000000 + 10000000
+  local left, keep = redis.call('pttl', KEYS[4]), math.max(0, (token - now) / 1000) + math.max(ARGV[2], 120000) + 60000
   if left == -1 then
     redis.call('set', KEYS[4], string.format('%.0f', token))
-  else
-    redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', math.max(left, ARGV[2] + 93600000 + ahead)))
+  elseif last ~= 0 or token >= now - 60000000 then
+    redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', math.max(left, keep)))
   end
 else
   local key, ms = KEYS[4], ARGV[2]

@@ -109,11 +109,14 @@ end
 local token = last
 if not again or last == 0 then
   -- As in acquire.lua.
-  local hint = tonumber(ARGV[3])
-  if math.abs(hint - micros) > 3600000000 and waiter then
-    hint = last == 0 and micros or 0
+  local asked, oldest = tonumber(ARGV[3]), micros - 60000000
+  if not waiter then
+    token = math.max(last + 1, asked)
+  elseif asked <= math.max(last, oldest - 1) or asked > micros + 60000000 then
+    token = last >= oldest and last + 1 or micros - micros % 10000000 + 10000000
+  else
+    token = asked
   end
-  token = math.max(last + 1, hint)
   if token > 9007199254740991 then
     return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
   end

@@ -18,7 +18,7 @@ if tonumber(redis.call('hget', KEYS[4], slot) or 0) ~= tonumber(ARGV[3]) then
   return 0
 end
 redis.call('hset', KEYS[4], slot, ARGV[4])
-local keep = ARGV[2] + 86400000 + math.max(0, math.floor(ARGV[4] / 1000) - now[1] * 1000)
+local keep = math.max(0, math.floor(ARGV[4] / 1000) - now[1] * 1000) + math.max(ARGV[2], 120000) + 60000
 if redis.call('pttl', KEYS[4]) < keep then
   redis.call('pexpire', KEYS[4], string.format('%.0f', keep))
 end

@@ -13,13 +13,12 @@ if not slot or not ends or tonumber(slot) ~= tonumber(ARGV[3]) or tonumber(ends)
   return 0
 end
 redis.call('zadd', KEYS[1], string.format('%.0f', now + ARGV[2]), ARGV[1])
-local function lengthen(key, ms)
-  ms = tonumber(ms)
+local function lengthen(key, ms, more)
   if redis.call('pttl', key) < ms then
-    redis.call('pexpire', key, string.format('%.0f', ms))
+    redis.call('pexpire', key, string.format('%.0f', ms + more))
   end
 end
-lengthen(KEYS[1], ARGV[2])
-lengthen(KEYS[5], ARGV[2])
-lengthen(KEYS[4], ARGV[2] + 86400000)
+lengthen(KEYS[1], tonumber(ARGV[2]), 0)
+lengthen(KEYS[5], tonumber(ARGV[2]), 0)
+lengthen(KEYS[4], ARGV[2] + 60000, 60000) -- see outlive.lua
 return 1

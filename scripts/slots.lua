@@ -96,19 +96,26 @@ local function vacant(k, from)
   return low
 end
 
--- lengthen makes a key last for at least ms.
-local function lengthen(key, ms)
+-- lengthen makes a key last for at least ms, and for some more if it must change the expiry.
+local function lengthen(key, ms, more)
   if redis.call('pttl', key) < ms then
-    ms = string.format('%.0f', ms)
+    ms = string.format('%.0f', ms + (more or 0))
     -- include expire.lua
   end
 end
 
--- assign gives a free slot to an owner, with a token. The tokens are kept for a day longer than the
--- hold, and until the clock is a day past the token.
+-- lengthenTokens keeps the tokens for as long as acquire.lua would keep a counter.
+local function lengthenTokens(token, now, ttl)
+  lengthen(KEYS[4], math.max(0, math.floor(token / 1000) - now) + math.max(ttl, 120000) + 60000, 60000)
+end
+
+-- assign gives a free slot to an owner, with a token. A restored token without an earlier one of
+-- the slot is not kept if it is more than a minute old: see acquire.lua.
 local function assign(owner, slot, token, now, ttl)
-  redis.call('hset', KEYS[4], slot, string.format('%.0f', token))
-  lengthen(KEYS[4], ttl + 86400000 + math.max(0, math.floor(token / 1000) - now))
+  if token / 1000 >= now - 60000 or redis.call('hexists', KEYS[4], slot) == 1 then
+    redis.call('hset', KEYS[4], slot, string.format('%.0f', token))
+    lengthenTokens(token, now, ttl)
+  end
   redis.call('zadd', KEYS[1], string.format('%.0f', now + ttl), owner, '+inf', MARK)
   lengthen(KEYS[1], ttl)
   redis.call('zadd', KEYS[5], slot, owner)

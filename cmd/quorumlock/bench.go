@@ -285,7 +285,7 @@ func finish(clients ...*cluster) {
 	}
 }
 
-// wipe deletes all keys of the names. Without it, the token counters would stay for a day. A dead
+// wipe deletes all keys of the names. Without it, the token counters would stay for minutes. A dead
 // node does not stop the wipe of the others.
 func (b *bench) wipe(c *benchCommand) error {
 	client, err := c.dial("bench")
@@ -298,7 +298,7 @@ func (b *bench) wipe(c *benchCommand) error {
 	for i, n := range client.nodes {
 		all.Go(func() {
 			if err := b.wipeNode(n); err != nil {
-				failed[i] = fmt.Errorf("%s may have keys of %s for a day yet: %w", n, b.name, err)
+				failed[i] = fmt.Errorf("%s may have keys of %s for minutes yet: %w", n, b.name, err)
 			}
 		})
 	}

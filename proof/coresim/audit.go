@@ -2,6 +2,7 @@ package coresim
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -333,7 +334,21 @@ func isShort(key string) bool {
 	return key != "quorumlock_age" && !strings.HasPrefix(key, "redisson_lock_token:")
 }
 
-// empty checks that nothing is left.
+// counterLife is how long a counter is kept after the time of its token, or after its last use, in
+// ms: up to five minutes, and as far as a clock was set back.
+const counterLife = 330_000
+
+// lastCounted returns the time in ms of the latest token of a counter, or the present time.
+func lastCounted(v *scriptmodel.Value, now scriptmodel.Time) int64 {
+	last := int64(now / 1000)
+	for _, f := range append(v.Fields, scriptmodel.Field{Value: v.Text}) {
+		token, _ := strconv.ParseInt(f.Value, 10, 64)
+		last = max(last, token/1000)
+	}
+	return last
+}
+
+// empty checks that nothing is left but token counters, which end soon.
 func (t *tier) empty() {
 	for n := range t.plan.Nodes {
 		node, now := t.world.Node(n)
@@ -341,6 +356,8 @@ func (t *tier) empty() {
 			v, _ := node.Peek(now, k)
 			if isShort(k) || k != "quorumlock_age" && v.Expires == 0 {
 				t.violate(nothingStays, "n%d has %s", n+1, k)
+			} else if k != "quorumlock_promoted" && len(t.peers)+len(t.plan.Idles) == 0 && v.Expires > lastCounted(&v, now)+counterLife {
+				t.violate(nothingStays, "n%d keeps %s for too long: %+v, and it is %v", n+1, k, v, now)
 			}
 		}
 	}

@@ -25,9 +25,9 @@ func (c *cost) add(out *Outcome) {
 const firstSeeds = 4000
 
 var firstCost = [...]cost{
-	calm:    {3255, 488, 6263, 55589, 818826872327},
-	bounded: {7687, 662, 17766, 187881, 3177331718139},
-	beyond:  {2958, 260, 6678, 70235, 1128375836724},
+	calm:    {3253, 488, 6266, 55713, 811978212921},
+	bounded: {6251, 525, 14468, 154686, 2551272270052},
+	beyond:  {2970, 268, 6730, 71006, 1149685701362},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.

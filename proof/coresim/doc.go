@@ -27,5 +27,8 @@
 // In some plans, Redisson clients (peer.go) take the same locks, even while nodes fail. Only the
 // processes of these plans have windows and probes (redisson.go).
 //
+// After some schedules come times without calls, of seconds to days (idle.go), with clocks that are
+// wrong by hours: token counters end.
+//
 // Package coresim has no re-entrancy and no named owners. Its latches (latch.go) hear no messages.
 package coresim

@@ -54,6 +54,7 @@ type Plan struct {
 	Peers       []PeerPlan    `shrink:"drop"` // Redisson clients
 	Contest     bool          // the workers and the peers compete for x all the time
 	Faults      []fleet.Fault `shrink:"drop"`
+	Idles       []Idle        `shrink:"drop"` // after the schedule
 }
 
 // WorkerPlan has the actions of one caller of a process.
@@ -204,12 +205,13 @@ func newPlan(seed uint64) *Plan {
 	p.slots()
 	p.latches()
 	p.big()
+	p.idles()
 	return p
 }
 
 // isPlain reports whether a plan has mutexes alone, and few callers of each.
 func (p *Plan) isPlain() bool {
-	return !p.Readers && !p.Crowd && !p.Detaches && p.Permits+p.Latch.N+len(p.Peers) == 0
+	return !p.Readers && !p.Crowd && !p.Detaches && p.Permits+p.Latch.N+len(p.Peers)+len(p.Idles) == 0
 }
 
 // thaws makes nodes of some seeds freeze for longer than the TTL. Meanwhile, callers come and give
@@ -300,7 +302,9 @@ func (p *Plan) settings(renew bool) options.Settings {
 }
 
 func (g generator) clock(p *Plan) fleet.Computer {
-	c := fleet.Computer{Rate: 1, Wall: epoch.Add(g.between(-time.Hour/4, time.Hour/4))}
+	// If more counters are lost than the quorum allows for, tokens depend on the clocks: no node may
+	// refuse a client's hint. Clocks that are further apart are in plans with idle times.
+	c := fleet.Computer{Rate: 1, Wall: epoch.Add(g.between(-20*time.Second, 20*time.Second))}
 	r := p.Drift.Rate / 2
 	switch {
 	case p.Class == beyond && g.chance(0.3):
@@ -320,7 +324,7 @@ func (g generator) process(p *Plan) fleet.Computer {
 	// If more counters are lost than the quorum allows for, as under the guard, tokens depend on
 	// clocks that agree.
 	if p.Class != beyond && !p.Guard && g.chance(0.5) {
-		c.Wall = c.Wall.Add(g.between(-time.Minute, time.Minute))
+		c.Wall = c.Wall.Add(g.between(-30*time.Second, 30*time.Second))
 		if g.chance(0.1) {
 			const year = 365 * 24 * time.Hour
 			c.Wall = c.Wall.Add(pick(g, -year, -3*24*time.Hour, 3*24*time.Hour, year))
@@ -448,6 +452,9 @@ func (p *Plan) String() string {
 	}
 	for i := range p.Faults {
 		fmt.Fprintf(&b, "  at %v: %s\n", p.Faults[i].At, describe(&p.Faults[i]))
+	}
+	for _, x := range p.Idles {
+		fmt.Fprintf(&b, "  idle: %+v\n", x)
 	}
 	return b.String()
 }

@@ -68,7 +68,7 @@ func (c *call) judged(b *batch) {
 func (t *tier) timely(c *call) {
 	apart := t.plan.Drift.Rate * float64(min(t.world.Now(), wire.FreshClock))
 	seconds := 3*time.Second + t.plan.NodeTimeout + time.Duration(apart)
-	if c.entry.Unsure || t.plan.Class == beyond || !t.nodesKeepTime() || t.sleeps() {
+	if c.entry.Unsure || t.plan.Class == beyond || !t.nodesKeepTime() || t.sleeps() || t.rests {
 		return
 	}
 	first, last := scriptmodel.Time(math.MaxInt64), scriptmodel.Time(math.MinInt64)

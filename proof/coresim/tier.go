@@ -25,6 +25,7 @@ type tier struct {
 	procs         []*process
 	locks         [2 * kindsOfLocks]*lock // by kind, and whether they are renewed
 	others        map[int]*lock           // by Step.Other
+	rests         bool                    // the schedule is over: clocks of nodes may be set back
 	calls         []*call
 	sent          []sent
 	watch         watch
@@ -168,6 +169,7 @@ func (t *tier) play() {
 	}
 	t.fair()
 	t.probes()
+	t.rest()
 	t.openLatch()
 	t.advance(t.slack() + time.Second)
 	if len(t.violations) == 0 {

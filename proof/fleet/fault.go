@@ -40,6 +40,14 @@ const (
 	ForgetScripts // the node forgets its scripts
 )
 
+// Suffer begins a fault now.
+func (w *World) Suffer(f *Fault) {
+	begin, end := w.event(beginFault, w.now), w.event(endFault, w.now+f.For)
+	begin.fault, end.fault = f, f
+	w.push(begin)
+	w.push(end)
+}
+
 func (w *World) begin(f Fault) {
 	switch f.Kind {
 	case Crash, CrashLoss, Failover:

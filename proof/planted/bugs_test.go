@@ -59,8 +59,11 @@ var bugs = []mutation.Bug{
 	bug("an Attach that fails keeps what it has got", "internal/core Machine.undoAttach", "c.State == Granted || c.State == Unknown || c.unanswered > 0", "c == nil", core(8000, "nothing is left behind")),
 
 	// Fencing tokens.
-	bug("the token does not rise", "scripts/acquire.lua", "token = math.max(last + 1, hint)", "token = math.max(last, hint)", wire(400, "tokens are unique")),
-	bug("a hint is believed, however wild", "scripts/acquire.lua", "math.abs(hint - now) > 3540000000 and", "false and", wire(2000, "tokens rise")),
+	bug("the token does not rise", "scripts/acquire.lua", "token = last >= oldest and last + 1", "token = last >= oldest and last", wire(400, "tokens are unique")),
+	bug("a hint from the past is believed", "scripts/acquire.lua", "asked <= math.max(last, oldest - 1)", "asked <= last", wire(4000, "tokens rise")),
+	bug("a hint from the future is believed", "scripts/acquire.lua", " or asked > now + 60000000 then", " then", tests("redlock/internal/token", "TestTokensFollowNoClientsClock")),
+	bug("a counter ends too early", "scripts/acquire.lua", "'240000'", "'110000'", tests("redlock/internal/token", "TestTokensRiseFromAClientAheadToOneBehind")),
+	bug("a counter in use ends too early", "scripts/acquire.lua", "if left ~= -1 and left < keep then", "if left == -2 then", tests("redlock/internal/token", "TestTokensRiseFromAClientAheadToOneBehind")),
 
 	// The queues.
 	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400, "in ticket order")),

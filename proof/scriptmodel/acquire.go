@@ -10,10 +10,7 @@ import (
 
 const lastToken = 1<<53 - 1 // the last integer Lua can count to
 
-const (
-	minute = 60000000 // µs
-	hour   = 60 * minute
-)
+const minute = 60000000 // µs
 
 const exhausted failure = "ERR the fencing token is exhausted: use another lock name"
 
@@ -78,7 +75,7 @@ func (n *Node) acquire() wire.Reply {
 	asked, ttl := n.number(3), n.number(2)
 	token := asked
 	if again || last >= asked || last < asked-math.Mod(asked, minute) || math.Mod(last, minute) < 2000000 || asked > lastToken ||
-		ttl > 3600000 || how == "keep" || !n.token.incrby(asked-last) {
+		ttl > 120000 || how == "keep" || !n.token.incrby(asked-last) {
 		token = n.grant(last, asked, ttl, how == "keep", again)
 	}
 	if former != "" {
@@ -102,31 +99,48 @@ func (n *Node) acquire() wire.Reply {
 // grant counts with a look at the clock and at the counter's expiry.
 func (n *Node) grant(last, asked, ttl float64, keeps, again bool) float64 {
 	now, token := float64(n.now), last
+	oldest := now - minute
 	if !again || last == 0 {
-		hint := asked
-		if math.Abs(hint-now) > hour-minute && !keeps {
-			hint = 0
-			if last == 0 {
-				hint = now
-			}
-		}
-		token = max(last+1, hint)
-		if token > lastToken {
-			panic(exhausted)
-		}
+		token = n.next(last, asked, keeps)
 	}
-	ahead, began := max(0, (token-now)/1000), now-math.Mod(now, hour)
-	keep := max(ttl, 3600000) + 90000000 + ahead
+	keep := keepFor(token, now, ttl)
 	switch left := n.pttl(n.token); {
-	case last == 0 && token == asked && ahead <= 3540000 && ttl <= 3600000:
-		n.setFor(n.token, n.text(3), 97200000)
-	case last == 0 || token > last && !n.token.incrby(token-last):
-		n.replaceCounter(whole(token), keep+3600000)
-	case ttl <= 3600000 && last >= began && token < began+hour:
-	case left >= 0 && float64(left) < keep:
-		n.pexpire(n.token, integer(whole(keep+3600000)))
+	case last == 0 && token == asked && token-now <= minute && ttl <= 120000 && token >= oldest:
+		n.setFor(n.token, n.text(3), 240000)
+	case last == 0 && token < oldest:
+	case left != -1 && float64(left) < keep:
+		n.setFor(n.token, whole(token), keep+60000)
+	case token > last && !n.token.incrby(token-last):
+		n.replaceCounter(whole(token), 0)
 	}
 	return token
+}
+
+// next returns the token of a new grant or of a restored one.
+func (n *Node) next(last, asked float64, keeps bool) float64 {
+	now, token := float64(n.now), asked
+	switch {
+	case keeps:
+		token = max(last+1, asked)
+	case asked > max(last, now-minute-1) && asked <= now+minute:
+	case last >= now-minute:
+		token = last + 1
+	default:
+		token = soon(now)
+	}
+	if token > lastToken {
+		panic(exhausted)
+	}
+	return token
+}
+
+// soon returns the end of the clock's ten seconds, in which nodes agree without a hint.
+func soon(now float64) float64 { return now - math.Mod(now, minute/6) + minute/6 }
+
+// keepFor returns for how long a counter is kept, in ms: until two minutes after the minute of the
+// token, and a minute after the lock.
+func keepFor(token, now, ttl float64) float64 {
+	return max(0, (token-now)/1000) + max(ttl, 120000) + 60000
 }
 
 // count reads the token counter.

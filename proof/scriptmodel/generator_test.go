@@ -239,20 +239,18 @@ func (g *generator) entry() wire.Entry {
 	return e
 }
 
-// hint is close to the node's clock, close to 59 minutes from it, close to a border of a minute of
-// the counter or an hour of the clock, or any number.
+// hint is close to the node's clock, close to a minute from it, close to a border of a minute of the
+// counter, or any number.
 func (g *generator) hint() uint64 {
 	switch p := g.Float64(); {
 	case p < 0.4:
 		return uint64(int64(g.now) + g.Int64N(20e3) - 10e3)
 	case p < 0.5:
-		return uint64(int64(g.now) + pick[int64](g, -1, 1)*3540e6 + g.Int64N(3) - 1)
+		return uint64(int64(g.now) + pick[int64](g, -1, 1)*60e6 + g.Int64N(3) - 1)
 	case p < 0.65:
-		from, length := g.counter(), pick[uint64](g, 60e6, 3600e6)
-		if length == 3600e6 {
-			from = uint64(g.now)
-		}
-		return max(from-from%length+pick(g, 0, 2e6, length)+g.Uint64N(3), 1) - 1
+		const minute = 60e6
+		from := g.counter()
+		return max(from-from%minute+pick[uint64](g, 0, 2e6, minute)+g.Uint64N(3), 1) - 1
 	case p < 0.8:
 		return g.counter() + g.Uint64N(3) - 1
 	case p < 0.85:

@@ -104,8 +104,8 @@ func (n *Node) transfer() wire.Reply {
 		before := n.pttl(n.lock)
 		n.pexpire(n.lock, n.whole(4))
 		n.earlier(before, n.number(4))
-		if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(4)+86400000 {
-			n.pexpire(n.token, integer(whole(n.number(4)+93600000)))
+		if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(4)+60000 {
+			n.pexpire(n.token, integer(whole(n.number(4)+120000)))
 		}
 	}
 	return wire.Integers(1, int64(last), n.pttl(n.lock))
@@ -129,8 +129,9 @@ func (n *Node) raise() wire.Reply {
 	} else if !counted || last != n.number(3) {
 		return wire.Integer(0)
 	}
-	ahead := max(0, n.number(4)/1000-float64(n.now/1000000*1000))
-	n.replaceCounter(n.text(4), n.number(2)+93600000+ahead)
+	if seconds := float64(n.now / 1000000 * 1000000); last != 0 || n.pttl(n.token) == -1 || n.number(4) >= seconds-minute {
+		n.replaceCounter(n.text(4), keepFor(n.number(4), seconds, n.number(2)))
+	}
 	return wire.Integer(1)
 }
 

@@ -68,7 +68,7 @@ func (g *generator) mischief() command {
 			break
 		}
 		v.Text = pick(g, "", "0", "5", "-5", "1.5", " 7 ", "seven", "12x", "9007199254740989", "9007199254740990", "9007199254740991", "9007199254740992", "1000000000000000000000000000000.0",
-			strconv.FormatInt(int64(g.now)+g.Int64N(1e12), 10))
+			strconv.FormatInt(int64(g.now)+pick[int64](g, -60e6, -60e6, 1, 1, g.Int64N(1e12))+g.Int64N(3)-1, 10))
 	case 9:
 		return g.crowd()
 	case 10:
@@ -94,7 +94,7 @@ func (g *generator) mischief() command {
 		field("some", "field")
 	case 21: // a counter that is kept for just long enough
 		ttl := 30 * time.Second
-		key, v.Text, v.Expires = wire.TokenKey(g.name), "7", int64(g.now/1000)+ttl.Milliseconds()+86400000+pick[int64](g, -1, 0, 1)
+		key, v.Text, v.Expires = wire.TokenKey(g.name), "7", int64(g.now/1000)+ttl.Milliseconds()+60000+pick[int64](g, -1, 0, 1)
 		g.follow = func() wire.Call {
 			switch g.IntN(3) {
 			case 0:

@@ -419,9 +419,9 @@ func (n *Node) hand(w queued, now float64) bool {
 			n.sharedUntil(owner, now+ttl, ttl)
 		}
 	} else {
-		left, keep := n.pttl(n.token), max(ttl, 3600000)+90000000+max(0, token/1000-now)
+		left, keep := n.pttl(n.token), max(0, token/1000-now)+max(ttl, 120000)+60000
 		if left >= 0 && float64(left) < keep {
-			n.pexpire(n.token, integer(whole(keep+3600000)))
+			n.pexpire(n.token, integer(whole(keep+60000)))
 		}
 		n.lock.hset(owner, "1")
 		n.lock.hset("mode", "mutex")

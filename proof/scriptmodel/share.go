@@ -33,14 +33,16 @@ func (n *Node) share() wire.Reply {
 		}
 	}
 
-	token := n.count()
-	now, asked := float64(n.now), n.number(3)
-	if keeps := how == "keep"; token == 0 || keeps && asked > token {
-		token = now
-		if keeps || math.Abs(asked-now) <= hour-minute {
+	last := n.count()
+	now, asked, token := float64(n.now), n.number(3), last
+	if keeps := how == "keep"; last == 0 || keeps && asked > last {
+		token = soon(now)
+		if keeps || math.Abs(asked-now) <= minute {
 			token = asked
 		}
-		n.replaceCounter(whole(token), n.number(2)+93600000+max(0, (token-now)/1000))
+		if last != 0 || n.pttl(n.token) == -1 || token >= now-minute {
+			n.replaceCounter(whole(token), keepFor(token, now, n.number(2)))
+		}
 	} else {
 		n.keepCounter()
 	}
@@ -185,9 +187,9 @@ func (n *Node) downgrade() wire.Reply {
 	return wire.Integer(1)
 }
 
-// keepCounter keeps the counter for a day longer than the lock. ARGV[2] is the lock's TTL.
+// keepCounter keeps the counter for a minute longer than the lock. ARGV[2] is the lock's TTL.
 func (n *Node) keepCounter() {
-	if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(2)+86400000 {
-		n.pexpire(n.token, integer(whole(n.number(2)+93600000)))
+	if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(2)+60000 {
+		n.pexpire(n.token, integer(whole(n.number(2)+120000)))
 	}
 }

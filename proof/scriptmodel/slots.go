@@ -117,16 +117,21 @@ func (n *Node) vacant(k, from int) int {
 	return low
 }
 
-func (n *Node) lengthen(k *key, ms float64) {
+func (n *Node) lengthen(k *key, ms float64) { n.lengthenBy(k, ms, 0) }
+
+// lengthenBy makes a key last for at least ms, and for some more if it must change the expiry.
+func (n *Node) lengthenBy(k *key, ms, more float64) {
 	if float64(n.pttl(k)) < ms {
-		n.pexpire(k, int64(ms))
+		n.pexpire(k, integer(whole(ms+more)))
 	}
 }
 
 func (n *Node) assign(owner string, slot int, token, now, ttl float64) {
 	number := whole(float64(slot))
-	n.token.hset(number, whole(token))
-	n.lengthen(n.token, ttl+86400000+max(0, math.Floor(token/1000)-now))
+	if token/1000 >= now-60000 || n.token.hexists(number) {
+		n.token.hset(number, whole(token))
+		n.lengthenBy(n.token, max(0, math.Floor(token/1000)-now)+max(ttl, 120000)+60000, 60000)
+	}
 	n.lock.zadd(whole(now+ttl), owner)
 	n.lock.zadd("+inf", semaphoreMark)
 	n.lengthen(n.lock, ttl)

@@ -115,17 +115,7 @@ func (n *Node) slotAcquire() wire.Reply {
 	}
 	token := last
 	if !again || last == 0 {
-		hint := n.number(3)
-		if math.Abs(hint-float64(n.now)) > 3600000000 && waiter != "" {
-			hint = 0
-			if last == 0 {
-				hint = float64(n.now)
-			}
-		}
-		token = max(last+1, hint)
-		if token > lastToken {
-			panic(exhausted)
-		}
+		token = n.next(last, n.number(3), waiter == "")
 	}
 	if former != "" {
 		gone = n.give(former)
@@ -205,7 +195,7 @@ func (n *Node) slotRenew() wire.Reply {
 	n.lock.zadd(whole(now+ttl), n.text(1))
 	n.lengthen(n.lock, ttl)
 	n.lengthen(n.slots, ttl)
-	n.lengthen(n.token, ttl+86400000)
+	n.lengthenBy(n.token, ttl+60000, 60000)
 	return wire.Integer(1)
 }
 
@@ -224,7 +214,7 @@ func (n *Node) slotRaise() wire.Reply {
 		return wire.Integer(0)
 	}
 	n.token.hset(slot, n.text(4))
-	n.lengthen(n.token, n.number(2)+86400000+max(0, math.Floor(n.number(4)/1000)-float64(n.now/1000000*1000)))
+	n.lengthen(n.token, max(0, math.Floor(n.number(4)/1000)-float64(n.now/1000000*1000))+max(n.number(2), 120000)+60000)
 	return wire.Integer(1)
 }
 

@@ -35,8 +35,8 @@
 //   - Processes (process.go, worker.go): each has its own client, paths and wall clock, which is
 //     wrong, in some by days or a year, and is stepped. They lock, try, wait for two locks at once,
 //     re-enter, extend, cancel at any moment and at their turn, sleep as holders and write late,
-//     are paused, and die. In some plans a day without a call follows, and then every process locks
-//     once.
+//     are paused, and die. In some plans, minutes and a day without a call follow, and after each
+//     every process locks once.
 //   - Rushes (rush.go), at the end of a plan in which nothing fails: several callers try to get a
 //     free lock at the same time.
 //   - Readers (readers.go), in one plan of four: they share a lock, alone or as a member of a

@@ -31,7 +31,7 @@ type Plan struct {
 	TTL         time.Duration
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
-	Idle        bool          // at the end a day without calls, and then one of every process
+	Idle        bool          // at the end minutes and a day without calls, and then one of every process
 	Bundles     bool          // the nodes take bundles, and one process has more callers
 	Readers     bool          // some of the calls are of readers
 	Big         bool          // many callers, slots or ids
@@ -342,8 +342,8 @@ func (p *Plan) quarantine() time.Duration {
 func (g generator) clock(p *Plan) ClockPlan {
 	c := ClockPlan{Rate: 1, Offset: g.between(-time.Hour, time.Hour)}
 	// If counters are lost, tokens depend on the clocks: no node may refuse a client's hint.
-	if p.Guard || p.Class == beyond {
-		c.Offset /= 2
+	if p.Guard || p.Class == beyond || g.chance(0.5) {
+		c.Offset /= 180
 	}
 	r := p.Drift.Rate
 	switch {

@@ -114,7 +114,7 @@ func run(p *Plan) (out Outcome) {
 	stop()
 	audits.Wait()
 	if p.Idle {
-		w.afterADay()
+		w.afterIdleTimes()
 	}
 	w.watch.tried()
 	w.end()
@@ -123,20 +123,26 @@ func run(p *Plan) (out Outcome) {
 	return w.outcome()
 }
 
-// afterADay has every process that lives lock x, and s, once, when the token counters have expired.
-func (w *world) afterADay() {
+// afterIdleTimes has every process that lives lock x, and s, once, when token counters have ended at
+// no node, at some of them, and at all.
+func (w *world) afterIdleTimes() {
 	w.list = slices.DeleteFunc(w.list, func(p *process) bool {
 		if p.dead { // its retries would probe the nodes twice a second
 			w.closeProcess(p)
 		}
 		return p.dead
 	})
-	time.Sleep(28 * time.Hour)
-	for i, p := range w.list {
-		newWorker(w, 30+i, p).step(context.Background(), Step{Name: "x", Limit: time.Hour})
-		if w.plan.Permits > 0 {
-			newWorker(w, 30+i, p).step(context.Background(), Step{Name: semaphore, Limit: time.Hour})
+	g := newGenerator(w.plan.Seed ^ 0x1d1e)
+	for _, idle := range []time.Duration{g.between(0, 2*time.Minute), g.between(2*time.Minute, 5*time.Minute), g.between(5*time.Minute, time.Hour), 28 * time.Hour} {
+		time.Sleep(idle)
+		for i, p := range w.list {
+			newWorker(w, 30+i, p).step(context.Background(), Step{Name: "x", Limit: time.Hour})
+			if w.plan.Permits > 0 {
+				newWorker(w, 30+i, p).step(context.Background(), Step{Name: semaphore, Limit: time.Hour})
+			}
 		}
+	}
+	for _, p := range w.list {
 		if n, err := p.latch(true).Count(context.Background()); w.plan.Latch > 0 && (n != 0 || err != nil) {
 			w.violate(nothingStays, "after its retention, the latch has %d ids for %v: %v", n, p, p.aliased(err))
 		}
