@@ -13,7 +13,7 @@ func (m *Machine) agree(now Time) {
 		m.token = max(m.token, m.tokenAt(i))
 	}
 	for i := range m.Cells {
-		m.Cells[i].vote = m.vote(i)
+		m.Cells[i].cast(m.vote(i))
 	}
 	m.changed++
 	if m.tallies().holds(saidYes) {
@@ -33,7 +33,7 @@ func (m *Machine) vote(i int) Vote {
 	switch token := m.tokenAt(i); {
 	case token >= m.token:
 		return Yes
-	case token > 0, m.Cells[i].State == Asked && !m.successor:
+	case token > 0, m.Cells[i].Standing == Asked && !m.successor:
 		return Unanswered
 	}
 	return No
@@ -47,11 +47,11 @@ func (m *Machine) raise(i int) {
 // end an attempt that a quorum granted. After lastTry a TryLock has no time for a raise.
 func (m *Machine) join(now Time, i int) {
 	c := &m.Cells[i]
-	c.vote = m.vote(i)
+	c.cast(m.vote(i))
 	switch last := m.lastTry(); {
 	case c.vote != Unanswered:
 	case last != 0 && now.Mono >= last:
-		c.vote = No
+		c.cast(No)
 	default:
 		m.raise(i)
 	}
@@ -81,9 +81,9 @@ func (m *Machine) tokenAt(i int) uint64 {
 	case c.apart:
 		return 0
 	case m.successor:
-		return c.HandedToken
-	case c.State == Granted:
-		return c.Token
+		return c.handed.token
+	case c.Standing == Granted:
+		return c.token
 	}
 	return 0
 }
@@ -92,11 +92,7 @@ func (m *Machine) raised(now Time, call Call, r Reply) {
 	if m.phase != Agreeing || call.Attempt != m.attempt || call.Successor != m.successor {
 		return
 	}
-	c := &m.Cells[call.Cell]
-	c.failed, c.vote = r.Err != nil, No
-	if r.Err == nil && r.OK {
-		c.vote = Yes
-	}
+	m.Cells[call.Cell].raised(r)
 	m.decide(now)
 }
 
@@ -104,7 +100,7 @@ func (m *Machine) raised(now Time, call Call, r Reply) {
 func (m *Machine) disagree(now Time) {
 	if m.successor {
 		for i := range m.Cells { // the own owner's grants are of no use
-			if s := m.Cells[i].State; s == Granted || s == Unknown {
+			if s := m.Cells[i].Standing; s == Granted || s == Unknown {
 				m.call(Call{Do: Release, Cell: int32(i), Attempt: m.attempt})
 			}
 		}
@@ -112,8 +108,8 @@ func (m *Machine) disagree(now Time) {
 		return
 	}
 	for i := range m.Cells {
-		if c := &m.Cells[i]; c.failed && c.State == Granted {
-			c.State = Unknown // the next attempt must not wait for its Yield
+		if c := &m.Cells[i]; c.failed && c.Standing == Granted {
+			c.doubt() // the next attempt must not wait for its Yield
 		}
 	}
 	m.changed++

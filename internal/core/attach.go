@@ -53,7 +53,7 @@ func (m *Machine) Parked() (s Source, ok bool) {
 	}
 	s = Source{Token: m.token, Counts: make([]uint64, len(m.Cells))}
 	for i := range m.Cells {
-		s.Counts[i] = max(m.token, m.Cells[i].Token, m.Cells[i].counted)
+		s.Counts[i] = max(m.token, m.Cells[i].token)
 	}
 	return s, true
 }
@@ -61,30 +61,28 @@ func (m *Machine) Parked() (s Source, ok bool) {
 // attach asks a cell to pass the hold to the attempt's owner.
 func (m *Machine) attach(cell int) {
 	c := &m.Cells[cell]
-	c.unanswered++
 	m.call(Call{Do: Attach, Cell: int32(cell), Of: c.of, Attempt: m.attempt, Token: m.cfg.Source.Counts[c.of]})
 }
 
 // attached handles a cell's answer to an Attach.
 func (m *Machine) attached(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
-	c.unanswered--
 	// The process that detached the hold may have its nodes in another order.
 	if r.Moved && c.of == call.Cell && r.Of != c.of && int(r.Of) < len(m.Cells) && !m.hasGrantedOf(r.Of) && m.phase <= Holding {
-		c.of = r.Of
+		c.moved(r.Of)
 		m.attach(int(call.Cell))
 		return
 	}
 	// A node whose number differs may have counted a token that is late for the asked cell alone.
 	r.Rival = r.Rival && r.Token <= slices.Max(m.cfg.Source.Counts)
-	if c.State == Asked || m.phase == Holding {
+	if c.Standing == Asked || m.phase == Holding {
 		m.noteAttached(call, r)
 	}
 	lost := r.Err != nil && !r.Unsent && !r.Quarantined
 	switch {
 	case m.phase == Asking:
 		m.countAttach(now)
-	case m.phase >= Releasing && (lost || c.releasedEarly && r.Err == nil && r.OK):
+	case m.phase >= Releasing && (lost || c.early && r.Err == nil && r.OK):
 		m.call(Call{Do: m.undo(), Cell: call.Cell, Of: c.of, Attempt: call.Attempt})
 	}
 }
@@ -92,7 +90,7 @@ func (m *Machine) attached(now Time, call Call, r Reply) {
 // hasGrantedOf reports whether a cell has passed on what the former owner had as this cell. No
 // second cell may: a copy of a node would count twice.
 func (m *Machine) hasGrantedOf(of int32) bool {
-	return slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.of == of && c.State == Granted })
+	return slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.of == of && c.Standing == Granted })
 }
 
 // releaseFormer frees the parked hold at a cell that has not passed it on, or not yet. The cell may
@@ -116,25 +114,13 @@ func (m *Machine) undo() Do {
 
 func (m *Machine) noteAttached(call Call, r Reply) {
 	c := &m.Cells[call.Cell]
-	c.failed = r.Err != nil
-	switch {
-	case r.Quarantined, r.Unsent:
-		c.State = Untouched
-	case r.Err != nil:
-		c.State, c.NotALock = Unknown, r.NotALock
-	case r.Again && m.phase == Asking: // a copy of this process makes the same call
-		c.State, c.Err = Left, ErrForeign
-	case r.OK && c.State != Granted && m.hasGrantedOf(c.of):
-		c.State, c.Err = Left, ErrDuplicate
+	asking := m.phase == Asking
+	another := r.OK && !(r.Again && asking) && c.Standing != Granted && m.hasGrantedOf(c.of)
+	if r.Left < 0 {
+		r.Left = m.cfg.TTL
+	}
+	if c.attached(r, m.cfg.Source, another, asking); another {
 		m.call(Call{Do: Return, Cell: call.Cell, Of: c.of, Attempt: call.Attempt})
-	case r.OK:
-		if c.left = r.Left; r.Left < 0 {
-			c.left = m.cfg.TTL
-		}
-		c.State, c.Won, c.Token, c.Err = Granted, true, m.cfg.Source.Token, nil
-	case c.State == Asked:
-		c.State, c.Refused, c.Refusal, c.Err = Left, true, r, nil
-		c.gone = !r.Rival && m.phase == Asking
 	}
 }
 
@@ -143,7 +129,7 @@ func (m *Machine) noteAttached(call Call, r Reply) {
 func (m *Machine) attachedTTL() time.Duration {
 	var left []time.Duration
 	for i := range m.Cells {
-		if c := &m.Cells[i]; c.State == Granted {
+		if c := &m.Cells[i]; c.Standing == Granted {
 			left = append(left, c.left)
 		}
 	}
@@ -166,7 +152,7 @@ func (m *Machine) countAttach(now Time) {
 	case t.holds(hasGranted) && (m.unanswered() == 0 || m.lastsForRenewal(now)):
 		m.token = m.cfg.Source.Token
 		for i := range m.Cells {
-			m.Cells[i].gone = false
+			m.Cells[i].keep()
 		}
 		m.hold(now)
 	case !t.holds(mayAttach):
@@ -185,7 +171,7 @@ func (m *Machine) countAttach(now Time) {
 
 func (m *Machine) hasRivals() bool {
 	for i := range m.Cells {
-		if m.Cells[i].Refusal.Rival {
+		if r := m.Cells[i].Refusal; r != nil && r.Rival {
 			return true
 		}
 	}
@@ -197,7 +183,7 @@ func (m *Machine) hasRivals() bool {
 func (m *Machine) TakenOver() quorumlock.Owner {
 	cells := make(map[quorumlock.Owner]int)
 	for i := range m.Cells {
-		if r := &m.Cells[i].Refusal; r.Rival {
+		if r := m.Cells[i].Refusal; r != nil && r.Rival {
 			if cells[r.Holder]++; cells[r.Holder] >= m.cfg.Tree.Need() {
 				return r.Holder
 			}
@@ -222,7 +208,7 @@ func (m *Machine) returnHold(now Time) {
 // undoAttach gives up the certain or possible grant of a failed Attach at a cell.
 func (m *Machine) undoAttach(i int, why Reason) {
 	m.returns = why != Gone
-	if c := &m.Cells[i]; c.State == Granted || c.State == Unknown || c.unanswered > 0 {
+	if c := &m.Cells[i]; c.Standing == Granted || c.Standing == Unknown || c.unanswered > 0 {
 		m.call(Call{Do: m.undo(), Cell: int32(i), Of: c.of, Attempt: m.attempt})
 	}
 }

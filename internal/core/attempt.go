@@ -31,12 +31,7 @@ func (m *Machine) ask(now Time) {
 
 // askCell asks a cell for the lock.
 func (m *Machine) askCell(i int) {
-	c := &m.Cells[i]
-	former := c.former
-	if c.HandedToken > 0 {
-		former = m.attempt - 1
-	}
-	m.Cells[i] = Cell{Position: c.Position, Err: c.Err, leftover: c.leftover, former: former, unanswered: c.unanswered + 1, reached: c.reached, unsure: c.unsure, lacking: c.lacking, of: int32(i)}
+	m.Cells[i].begin(i, m.attempt-1)
 	call := Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
 	if s := m.cfg.Source; s != nil {
 		call.Do, call.Of, call.Token = Attach, int32(i), s.Counts[i]
@@ -47,29 +42,28 @@ func (m *Machine) askCell(i int) {
 // acquired handles an answer to an attempt.
 func (m *Machine) acquired(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
-	c.unanswered--
 	foreign := r.Again && !c.restored
 	// The attempt has the lock there, or may have it.
 	got := r.Err == nil && r.OK && !foreign || r.Err != nil && !r.Unsent && !r.Quarantined
 	if call.Attempt != m.attempt {
-		if m.outdated(call, got, r.Err != nil); r.Err != nil && c.State == Asked {
-			c.failed = true
+		if m.outdated(call, got, r.Err != nil); r.Err != nil && c.Standing == Asked {
+			c.miss()
 			m.learnReason()
 		}
 		return
 	}
-	renewed := c.State == Granted // a renewal has shown it
-	if c.State == Asked {
+	renewed := c.Standing == Granted // a renewal has shown it
+	if c.Standing == Asked {
 		if m.note(now, c, r); r.Elsewhere {
 			m.name(int(call.Cell), r.Slot)
 		}
 		if !m.successor { // else the slot that was handed over decides
-			c.apart = c.State == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell))
+			c.compare(c.Standing == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell)), c.handed.apart)
 		}
 	}
 	switch m.phase {
 	case Asking:
-		if c.State == Queued && m.giveUpAt == 0 {
+		if c.Standing == Queued && m.giveUpAt == 0 {
 			m.giveUpAt = now.Mono + m.tolerance()
 		}
 		m.count(now)
@@ -79,40 +73,40 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			if got {
 				m.straggled(call, r.Err != nil)
 			}
-		case m.shared && c.State == Granted && r.OK: // the Downgrade came before the grant
+		case m.shared && c.Standing == Granted && r.OK: // the Downgrade came before the grant
 			m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt})
 		case m.phase == Agreeing:
 			m.join(now, int(call.Cell))
-		case c.State == Granted && c.apart:
+		case c.Standing == Granted && c.apart:
 			m.move(int(call.Cell))
 		// The waiter is queued, or may be. After a lost answer there may be a grant as well, which
 		// stays: a renewal may confirm it, and Unlock releases it.
-		case (c.State != Granted || !r.OK) && !c.isClear():
+		case (c.Standing != Granted || !r.OK) && !c.isClear():
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: true})
 		}
 	case Yielding, Waiting:
 		if got {
-			c.State = Unknown // until the Yield is answered
+			c.doubt() // until the Yield is answered
 			m.yield(int(call.Cell))
 		}
 		m.learnReason()
-		if c.State == Queued {
+		if c.Standing == Queued {
 			m.expectExpiry(now, false)
 		}
 		m.review(now)
 	case Releasing, Over: // a release was sent behind it, or neither was sent
-		if c.awaited {
+		if c.awaits {
 			m.releaseAwaited(call, got, r.Err != nil)
 			return
 		}
-		restored := c.State == Granted && !r.OK && !r.Unsent           // has the key; may queue the waiter
-		if c.mayStayQueued && (c.Refused || c.Duplicate) || restored { // the release left the queue as it is
+		restored := c.Standing == Granted && !r.OK && !r.Unsent            // has the key; may queue the waiter
+		if c.mayStayQueued && (c.Refusal != nil || c.copied) || restored { // the release left the queue as it is
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: !m.successorHolds()})
 		}
 		if m.keep && renewed { // the cell keeps the key
 			return
 		}
-		if r.Err != nil && got || c.releasedEarly && !r.Unsent && !foreign {
+		if r.Err != nil && got || c.early && !r.Unsent && !foreign {
 			m.straggled(call, true)
 		}
 	}
@@ -132,12 +126,12 @@ func (m *Machine) releaseAwaited(call Call, got, lost bool) {
 // order is lost: the earlier one may have queued the waiter once more.
 func (m *Machine) outdated(call Call, got, lost bool) {
 	c := &m.Cells[call.Cell]
-	overtaken := c.State != Asked
+	overtaken := c.Standing != Asked
 	switch {
 	case got:
 		m.straggled(call, lost || overtaken)
 	case overtaken:
-		c.leftover = true
+		c.litter()
 		if m.phase >= Holding {
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: call.Attempt, All: !m.successorHolds()})
 		}
@@ -147,8 +141,9 @@ func (m *Machine) outdated(call Call, got, lost bool) {
 // straggled releases a late grant, certain or possible, that is of no use. After a lost answer the
 // attempt may still run.
 func (m *Machine) straggled(call Call, lost bool) {
-	c := &m.Cells[call.Cell]
-	c.leftover = c.leftover || lost
+	if lost {
+		m.Cells[call.Cell].litter()
+	}
 	switch {
 	case m.phase == Asking, m.phase == Yielding, m.phase == Waiting, m.phase == Agreeing && !m.successor:
 		// The current attempt has queued the waiter. A Yield may queue it again after it has left.
@@ -160,38 +155,19 @@ func (m *Machine) straggled(call Call, lost bool) {
 
 // note records a cell's answer to the current attempt.
 func (m *Machine) note(now Time, c *Cell, r Reply) {
-	c.failed, c.broken = r.Err != nil, r.Broken
-	switch {
-	case r.Quarantined, r.Unsent:
-		c.State = Untouched
-	case r.Err != nil:
-		c.State, c.NotALock, c.leftover = Unknown, r.NotALock, true
-	case r.Again && !c.restored:
-		// An owner is used once, and its request is sent once. So a proxy repeats requests, or a
-		// copy of this process makes the same call. The lock of the copy must not be released.
-		c.State, c.Duplicate, c.Err = Foreign, true, ErrForeign
-	case r.OK && r.Again, !r.OK && r.Ours: // the server was asked at another address
-		c.State, c.Duplicate, c.Err = Unknown, true, ErrDuplicate
-	case r.OK:
-		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
-		c.slot = r.Slot
-	default:
-		if r.Position >= m.lastPosition {
-			m.lastPosition = r.Position
-		} else if c.Position == m.lastPosition {
-			m.lastPosition = -1
-		}
-		c.State, c.Refused, c.Refusal, c.Position, c.Err, m.refusedByOthers = Queued, true, r, r.Position, nil, m.refusedByOthers || !r.Ended
-		if r.TTL > 0 {
-			c.expires = now.Mono + r.TTL
-		}
-		if r.Elsewhere {
-			c.State = Free
-		}
-		if own := m.cfg.Tries && !m.refusedByOthers; own != m.tries.ownRefused {
-			m.tries.ownRefused = own
-			m.changed++
-		}
+	before := c.Position
+	if c.acquired(now, r); c.Refusal == nil {
+		return
+	}
+	if r.Position >= m.lastPosition {
+		m.lastPosition = r.Position
+	} else if before == m.lastPosition {
+		m.lastPosition = -1
+	}
+	m.refusedByOthers = m.refusedByOthers || !r.Ended
+	if own := m.cfg.Tries && !m.refusedByOthers; own != m.tries.ownRefused {
+		m.tries.ownRefused = own
+		m.changed++
 	}
 }
 
@@ -264,7 +240,7 @@ func (m *Machine) someTrips() time.Duration {
 		longest = limit / 24
 	}
 	for i := range m.Cells {
-		if m.Cells[i].State == Asked {
+		if m.Cells[i].Standing == Asked {
 			longest = max(longest, 3*m.trip(i))
 		}
 	}

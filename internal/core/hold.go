@@ -98,7 +98,7 @@ func (m *Machine) renewStep() time.Duration { return max(m.renewAfter()/renewSte
 func (m *Machine) leaveQueue(i int) {
 	c := &m.Cells[i]
 	if m.successor {
-		own := c.State == Asked || c.State == Granted || c.State == Unknown
+		own := c.Standing == Asked || c.Standing == Granted || c.Standing == Unknown
 		switch {
 		case own: // the own owner's grant is of no use
 			m.call(Call{Do: ReleaseAndLeave, Cell: int32(i), Attempt: m.attempt})
@@ -109,16 +109,16 @@ func (m *Machine) leaveQueue(i int) {
 			m.call(Call{Do: Release, Cell: int32(i), Attempt: c.former, Successor: true})
 		}
 		switch {
-		case c.HandedToken > 0 && c.apart:
+		case c.HandedOver() && c.apart:
 			m.move(i)
-		case c.HandedToken > 0:
-			c.State, c.Token = Granted, c.HandedToken
+		case c.HandedOver():
+			c.inherit()
 		case own:
-			c.State = Left
+			c.leave()
 		}
 		return
 	}
-	switch c.State {
+	switch c.Standing {
 	case Asked: // see acquired
 	case Granted:
 		if c.leftover { // an earlier attempt may have queued it since
@@ -133,10 +133,6 @@ func (m *Machine) leaveQueue(i int) {
 		}
 	}
 }
-
-// isClear reports whether the cell has no key and no entry of the waiter's, and gets none: no
-// attempt has reached it.
-func (c *Cell) isClear() bool { return !c.reached && c.unanswered == 0 }
 
 // checkDeadline ends the hold when its validity is over. It needs no node for that.
 func (m *Machine) checkDeadline(now Time) {
@@ -197,7 +193,7 @@ func (m *Machine) renewAll(now Time, ttl time.Duration) {
 	r.tally.init(m.cfg.Tree)
 	m.rounds = append(m.rounds, r)
 	for i := range m.Cells {
-		if m.Cells[i].State == Foreign {
+		if m.Cells[i].Standing == Foreign {
 			continue
 		}
 		r.tally.set(i, Unanswered.facts())
@@ -235,23 +231,22 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	vote := No
 	gone := reply.NotALock // another program has overwritten the key
 	if reply.Err == nil {
-		if !c.Duplicate {
-			c.Err = nil
+		if !c.copied {
+			c.works()
 			gone = !reply.OK
 		}
 		switch {
 		case reply.OK:
-			// Leftovers of an earlier attempt may be there, too.
-			c.leftover = c.leftover || c.State != Granted && c.State != Queued
-			vote, c.State = Yes, Granted
+			vote = Yes
+			c.confirm()
 			if r.ttl > m.cfg.TTL && m.mayShorten(call.Cell, r) {
 				vote = No
 			}
-		case c.State == Granted: // a replica without the grant may queue the waiter
-			c.leftover = true
+		case c.Standing == Granted: // a replica without the grant may queue the waiter
+			c.litter()
 		// The cell did not hand over, and a holder must not stay queued.
-		case m.successor && c.State != Left && !c.isClear():
-			c.State = Left
+		case m.successor && c.Standing != Left && !c.isClear():
+			c.leave()
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt})
 		}
 	}
@@ -324,7 +319,6 @@ func (m *Machine) renews() bool {
 // restore asks a cell that has lost the hold to grant it again. After an Attach, the cell may have
 // it parked, and first passes it on.
 func (m *Machine) restore(i int) {
-	m.Cells[i].restored = true
 	if m.cfg.Source != nil {
 		m.attach(i)
 	}
@@ -335,14 +329,14 @@ func (m *Machine) restore(i int) {
 func (m *Machine) restored(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	if r.Err == nil && r.OK {
-		c.Token = max(c.Token, r.Token)
+		c.count(r.Token)
 	}
 	switch {
 	// The Downgrade came before the grant.
 	case r.Err == nil && !r.OK && r.Ours && m.shared && m.phase < Releasing:
 		m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt, Successor: m.successor})
 	case r.Err == nil && !r.OK && r.Ours:
-		c.Duplicate = true
+		c.duplicate()
 	case m.phase < Releasing || r.Unsent || r.Err == nil && !r.OK:
 	case m.keep:
 		m.restartKeep(now, call.Cell)
@@ -356,7 +350,7 @@ func (m *Machine) restored(now Time, call Call, r Reply) {
 func (m *Machine) Waited(now Time) (since time.Duration, furthest int) {
 	refused := m.successor || m.attempt > 1
 	for i := range m.Cells {
-		refused = refused || m.Cells[i].Refused
+		refused = refused || m.Cells[i].Refusal != nil
 		furthest = max(furthest, m.Cells[i].Position)
 	}
 	if !refused {

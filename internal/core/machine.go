@@ -5,6 +5,7 @@
 //
 //	machine.go   the machine, Step, the end of the validity
 //	phase.go     the phases and their transitions
+//	cell.go      the knowledge about one cell
 //	event.go     events, calls, replies, effects
 //	attempt.go   one attempt: votes, the reason of a failure
 //	agree.go     the fencing token of a won attempt
@@ -45,69 +46,6 @@ type Config struct {
 	Tries       bool // a TryLock: it waits for no release
 	Slots       []Slots
 	Source      *Source // of an Attach; nil for other calls
-}
-
-// State is where a cell stands in the current attempt.
-type State uint8
-
-const (
-	Asked     State = iota // no answer yet
-	Granted                // the owner has the lock there
-	Queued                 // it refused, and the waiter is in its queue
-	Free                   // free for the waiter: it is first in the queue, or another slot is free
-	Unknown                // the owner may have the lock there: a call failed, or is unanswered
-	Untouched              // the attempt was not sent, or the restart guard refused it
-	Left                   // not queued there, and nothing granted
-	Spared                 // not asked until members without a quorum have one: see spare
-	Foreign                // a copy of the call has the lock there, under the same owner
-)
-
-// Cell is the knowledge about one cell. Each attempt starts anew, but for Position, Err, leftover,
-// former, unanswered, reached and unsure.
-type Cell struct {
-	State       State
-	Won         bool          // granted the current attempt; may have been released since
-	Duplicate   bool          // has no vote on the attempt: on another cell's server, or Foreign
-	NotALock    bool          // its key is not a lock
-	Called      bool          // called the waiter since the attempt began
-	summoned    bool          // the same, also if it has most likely been taken since
-	HandedToken uint64        // the token of the successor's hold there; 0 if it has none
-	former      int32         // an earlier attempt; its successor has the lock there; 0: none known
-	Token       uint64        // of the owner's hold; valid if State is Granted
-	Refused     bool          // refused the current attempt
-	Refusal     Reply         // valid if Refused
-	Position    int           // the last known one in its queue
-	Err         error         // the last failure
-	expires     time.Duration // when the key that refused should expire, by Mono; 0 if unknown
-
-	// What may have run, or may still run, besides the answered calls.
-	unanswered       int16 // calls of Acquire, Yield and Attach
-	mayStayQueued    bool  // released while Asked, without leaving the queue
-	releasedEarly    bool  // a release may have run before the attempt, or was repeated for that
-	broken           bool  // the connection of the attempt, or of the release, has ended
-	renewedAfterKeep bool  // a renewal may have run after a Keep that was undecided
-	leftover         bool  // an entry or a grant may be left: an answer was lost or out of order
-	restored         bool  // a Restore was sent, and may have run before the attempt
-	awaited          bool  // the release waits for the answer to the attempt: see awaits
-	reached          bool  // an attempt has run there, or may have; never reset
-	unsure           bool  // a lost call may still run, from an old connection; never reset
-	lostRenewal      bool  // the same of a Renew
-	failed           bool  // a call failed; reset by an answer to the attempt or its raise
-	lacking          bool  // its member had no quorum of votes when it was last asked: see spare
-
-	slot       int32 // of a semaphore: the granted slot; valid if Won
-	handedSlot int32 // valid if HandedToken > 0
-	vacant     int32 // a slot that was free there since the attempt began; valid if named
-	named      bool
-
-	apart       bool // granted or handed over another slot than most: see compareSlots
-	handedApart bool // handed over another slot than most; valid if HandedToken > 0
-
-	vote    Vote          // on the raise, or on the release
-	counted uint64        // the last token that it had counted when it confirmed the Park
-	gone    bool          // had no key at the release; of an Attach: has nothing to pass on
-	of      int32         // of an Attach: the cell in the former owner's name
-	left    time.Duration // of a Granted Attach: the key's remaining TTL; cfg.TTL if it has none
 }
 
 // Machine is one call of Lock or TryLock, with all of its attempts, and its hold. The zero value is
@@ -245,9 +183,7 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		if !m.takenInOrder {
 			m.takenInOrder, m.handoffWait = true, 0
 		}
-		if c := &m.Cells[e.Cell]; c.State == Free || c.State == Queued {
-			c.State, c.Called = Queued, false
-		}
+		m.Cells[e.Cell].taken()
 	case Handoff:
 		m.handed(now, int(e.Cell), e.Attempt, e.Token, e.Slot)
 	case Next:
@@ -356,11 +292,7 @@ func (m *Machine) review(now Time) {
 }
 
 func (m *Machine) replied(now Time, c Call, r Reply) {
-	// Only Acquire and Attach read all keys. No other answer shows that the key is a lock again.
-	if d := &m.Cells[c.Cell]; r.Err != nil && (c.Do == Acquire || c.Do == Attach || !d.NotALock) {
-		d.Err = r.Err
-	}
-	m.Cells[c.Cell].track(c.Do, r)
+	m.Cells[c.Cell].answered(c.Do, r)
 	switch c.Do {
 	case Acquire:
 		m.acquired(now, c, r)
@@ -379,28 +311,12 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 	}
 }
 
-// track notes whether the cell has a key or an entry of the waiter's, or may still get one. A call
-// that finds a foreign hold adds none.
-func (c *Cell) track(do Do, r Reply) {
-	lost := r.Err != nil && !r.Unsent
-	switch do {
-	case Park:
-		c.unsure = c.unsure || lost
-	case Renew:
-		c.lostRenewal = c.lostRenewal || lost
-	}
-	if r.Unsent || r.Quarantined || do != Acquire && do != Yield && do != Restore && do != Attach || r.Again && !c.restored {
-		return
-	}
-	c.reached = true
-	c.unsure = c.unsure || r.Err != nil
-}
-
 // call adds a call to the effects.
 func (m *Machine) call(c Call) {
 	c.Contends = m.tries.contends
 	c.Shared = m.shared && c.Attempt == m.attempt && c.Successor == m.successor
 	c.Slot, c.Other = m.slotAt(int(c.Cell)), m.otherAt(c.Do, int(c.Cell))
+	m.Cells[c.Cell].sent(c.Do)
 	m.fx.Calls = append(m.fx.Calls, c)
 }
 

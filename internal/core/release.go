@@ -24,25 +24,31 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 	contended := m.tallies().some(hasRefused)
 	for i := range m.Cells {
 		c := &m.Cells[i]
-		c.vote, c.gone, c.broken = Unanswered, false, false
-		if m.awaits(c) || c.State == Foreign {
-			c.vote = No
+		c.beginRelease()
+		if m.awaits(c) {
+			c.await()
+			c.cast(No)
+			continue
+		}
+		if c.Standing == Foreign {
+			c.cast(No)
 			continue
 		}
 		call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}
 		switch {
-		case keep > 0 && c.State == Granted:
+		case keep > 0 && c.Standing == Granted:
 			call.Do, call.For = keeper, keep
-		case m.park && c.State == Asked && !contended && m.attempt == 1: // most likely granted
-			call.Do, call.For, c.mayStayQueued = keeper, keep, true
-		case c.State == Asked && !contended && m.attempt == 1: // most likely granted
-			c.mayStayQueued = true
-		case c.State != Granted || c.leftover:
+		case m.park && c.Standing == Asked && !contended && m.attempt == 1: // most likely granted
+			call.Do, call.For = keeper, keep
+			c.stayQueued()
+		case c.Standing == Asked && !contended && m.attempt == 1: // most likely granted
+			c.stayQueued()
+		case c.Standing != Granted || c.leftover:
 			call.Do = ReleaseAndLeave
 		}
 		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
-		if m.cfg.Source != nil && c.State != Granted { // it may still be parked there
+		if m.cfg.Source != nil && c.Standing != Granted { // it may still be parked there
 			m.releaseFormer(int32(i))
 		}
 	}
@@ -59,7 +65,7 @@ func (m *Machine) restartKeep(now Time, cell int32) {
 		again.Do, again.For = Release, 0
 	case m.released == Yes, m.Cells[cell].vote == Yes:
 	default:
-		m.Cells[cell].renewedAfterKeep = true
+		m.Cells[cell].renewKept()
 		return
 	}
 	m.call(again)
@@ -74,9 +80,9 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	}
 	c := &m.Cells[call.Cell]
 	if c.unanswered > 0 { // an earlier call has no answer yet
-		c.releasedEarly = true
-	} else if call.Attempt == m.attempt && call.Successor == m.successor && c.State == Granted && r.Err == nil && !r.OK && !c.releasedEarly {
-		c.releasedEarly = true
+		c.overtake()
+	} else if call.Attempt == m.attempt && call.Successor == m.successor && c.Standing == Granted && r.Err == nil && !r.OK && !c.early {
+		c.overtake()
 		m.call(m.releaseAgain(call))
 	}
 	if call.Do == Park && r.Err != nil && !r.Unsent { // it may run after the attached hold was released
@@ -86,22 +92,14 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 		return
 	}
 	if r.Broken && !c.broken && (call.Do == Release || call.Do == ReleaseAndLeave || call.Do == Keep && m.kept > now.Mono) {
-		c.broken = true // such as behind a NAT that has forgotten all connections
+		c.disconnect() // such as behind a NAT that has forgotten all connections
 		if call.Do == Keep {
 			call.For = m.kept - now.Mono
 		}
 		m.call(call)
 		return
 	}
-	c.vote, c.gone = No, r.NotALock // another program has overwritten the key
-	if r.Err == nil {
-		c.Err = nil
-		kept := call.Do == Keep || call.Do == Park
-		c.gone = !r.OK && !c.broken && (!kept || c.State == Granted) // the first release may have run
-		if m.keeps() == kept && (r.OK || !kept) {
-			c.vote, c.counted = Yes, r.Token
-		}
-	}
+	c.released(r, call.Do == Keep || call.Do == Park, m.keeps())
 	t := m.tallies()
 	result := t.result(saidYes, maySayYes)
 	missing := t.total[maySayYes] > t.total[saidYes]
@@ -117,7 +115,7 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 		m.unpark()
 	}
 	for i := range m.Cells {
-		if m.Cells[i].renewedAfterKeep {
+		if m.Cells[i].renewed {
 			m.restartKeep(now, int32(i))
 		}
 	}
@@ -176,10 +174,11 @@ func (m *Machine) fail(why Reason) {
 		do := Leave
 		switch {
 		case m.awaits(c):
+			c.await()
 			continue
-		case c.State == Granted, c.State == Asked, c.State == Unknown, c.unanswered > 0 && c.State != Foreign:
+		case c.Standing == Granted, c.Standing == Asked, c.Standing == Unknown, c.unanswered > 0 && c.Standing != Foreign:
 			do = ReleaseAndLeave
-		case c.State == Left, c.isClear():
+		case c.Standing == Left, c.isClear():
 			continue
 		}
 		m.call(Call{Do: do, Cell: int32(i), Attempt: m.attempt, All: true})
@@ -189,8 +188,7 @@ func (m *Machine) fail(why Reason) {
 // awaits reports whether the release at a cell waits for the answer to its attempt: after a Foreign
 // answer, a copy may have the lock here, too. See releaseAwaited.
 func (m *Machine) awaits(c *Cell) bool {
-	c.awaited = c.State == Asked && m.tallies().some(isForeign)
-	return c.awaited
+	return c.Standing == Asked && m.tallies().some(isForeign)
 }
 
 // Retry returns the call to send again after k, a release or leave, and the number of confirmations

@@ -76,13 +76,13 @@ const (
 func (s slotOf) of(c *Cell) (slot int32, ok bool) {
 	switch s {
 	case slotGranted:
-		return c.slot, c.State == Granted
+		return c.slot, c.Standing == Granted
 	case slotHanded:
-		return c.handedSlot, c.HandedToken > 0
+		return c.handed.slot, c.HandedOver()
 	case slotWon:
 		return c.slot, c.Won
 	}
-	return c.vacant, c.named
+	return c.vacant - 1, c.vacant > 0
 }
 
 // compareSlots chooses, for each semaphore, the slot that most cells have, of the last kind that any
@@ -127,12 +127,12 @@ func (m *Machine) majoritySlot(i int, which slotOf) {
 	for j := range cells {
 		c := &cells[j]
 		slot, ok := which.of(c)
-		apart, handedApart := ok && slot != best, c.handedApart
+		apart, handedApart := ok && slot != best, c.handed.apart
 		if which == slotHanded {
 			handedApart = apart
 		}
-		if apart != c.apart || handedApart != c.handedApart {
-			c.apart, c.handedApart = apart, handedApart
+		if apart != c.apart || handedApart != c.handed.apart {
+			c.compare(apart, handedApart)
 			if m.counted == m.changed { // otherwise the next count is of all cells
 				m.tally.set(s.First+j, m.factsOf(s.First+j))
 			}
@@ -167,7 +167,7 @@ func (m *Machine) chooseSlot() {
 // name notes a slot that is free at a cell.
 func (m *Machine) name(cell int, slot int32) {
 	if m.isSlot(cell, slot) {
-		m.Cells[cell].vacant, m.Cells[cell].named = slot, true
+		m.Cells[cell].name(slot)
 	}
 }
 
@@ -197,7 +197,7 @@ func (m *Machine) isSplit() bool {
 	for _, s := range m.cfg.Slots {
 		granted, refused := false, false
 		for i := s.First; i < s.First+s.Cells; i++ {
-			granted, refused = granted || m.Cells[i].Won, refused || m.Cells[i].Refused
+			granted, refused = granted || m.Cells[i].Won, refused || m.Cells[i].Refusal != nil
 		}
 		if granted && refused && s.Permits > 1 {
 			return true
@@ -208,6 +208,6 @@ func (m *Machine) isSplit() bool {
 
 // move asks a cell with another slot for the slot of the hold.
 func (m *Machine) move(i int) {
-	m.Cells[i].State, m.Cells[i].apart = Unknown, false
+	m.Cells[i].move()
 	m.restore(i)
 }

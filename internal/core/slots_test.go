@@ -105,8 +105,8 @@ func TestACellThatHandedOverAnotherSlotIsMoved(t *testing.T) {
 			t.Errorf("%s: phase %s, cell 4 is not moved: %+v", name, m.phase, fx.Calls)
 		}
 		for i := range m.Cells {
-			if c := &m.Cells[i]; c.State == Granted && c.handedSlot != m.slots[0] {
-				t.Errorf("%s: cell %d counts with slot %d, and the hold has %d", name, i, c.handedSlot, m.slots[0])
+			if c := &m.Cells[i]; c.Standing == Granted && c.handed.slot != m.slots[0] {
+				t.Errorf("%s: cell %d counts with slot %d, and the hold has %d", name, i, c.handed.slot, m.slots[0])
 			}
 		}
 	}

@@ -20,9 +20,9 @@ func (m *Machine) noteLacking() bool {
 		c := &m.Cells[i]
 		switch {
 		case !t.holdsOfMember(i, mayVote):
-			c.lacking = true
+			c.lack(true)
 		case t.holdsOfMember(i, hasVoted):
-			c.lacking = false
+			c.lack(false)
 		}
 		if c.lacking {
 			lacking++
@@ -34,26 +34,26 @@ func (m *Machine) noteLacking() bool {
 // spare leaves a cell out of the attempt that begins, and leaves its queue. A late Leave that fails
 // now is repeated, and may take the waiter out of the queue after it has joined again. Its next
 // refresh puts it back. No Leave releases a successor, which may belong to a later attempt: only
-// those are released that are known. The cell keeps its last answer, for the reason of a failure.
+// those are released that are known.
 func (m *Machine) spare(i int) {
 	c := &m.Cells[i]
 	last := Call{Do: Leave, Cell: int32(i), Attempt: m.attempt - 1}
 	switch {
-	case c.State == Spared, c.isClear():
-	case c.State == Granted, c.State == Unknown, c.unanswered > 0 && c.State != Foreign:
+	case c.Standing == Spared, c.isClear():
+	case c.Standing == Granted, c.Standing == Unknown, c.unanswered > 0 && c.Standing != Foreign:
 		last.Do = ReleaseAndLeave
 		m.call(last)
 	default:
 		m.call(last)
 	}
-	if c.HandedToken > 0 {
-		c.former = m.attempt - 1
+	former := c.former
+	if c.HandedOver() {
+		former = m.attempt - 1
 	}
-	if c.former > 0 {
-		m.call(Call{Do: Release, Cell: int32(i), Attempt: c.former, Successor: true})
+	if former > 0 {
+		m.call(Call{Do: Release, Cell: int32(i), Attempt: former, Successor: true})
 	}
-	c.Refusal.TTL = 0 // unknown from now on
-	m.Cells[i] = Cell{State: Spared, Won: c.Won, slot: c.slot, Refused: c.Refused, Refusal: c.Refusal, Position: c.Position, Err: c.Err, leftover: c.leftover, unanswered: c.unanswered, reached: c.reached, unsure: c.unsure, of: int32(i)}
+	c.spare(i)
 }
 
 // askSpared asks the spared cells once each of the other members has a quorum of votes.
@@ -63,7 +63,7 @@ func (m *Machine) askSpared(now Time) {
 	}
 	m.spares = false
 	for i := range m.Cells {
-		if m.Cells[i].State == Spared {
+		if m.Cells[i].Standing == Spared {
 			m.askCell(i)
 		}
 	}

@@ -186,38 +186,38 @@ func (m *Machine) tallies() *tally {
 
 func (m *Machine) factsOf(i int) facts {
 	c := &m.Cells[i]
-	asked, has, queued, spared := c.State == Asked, c.State == Granted, c.State == Queued, c.State == Spared
-	handedOver := c.HandedToken > 0
-	votes := !c.failed && (c.Won || handedOver || c.Refused && !m.tries.ownRefused)
-	opens := isOpen(c)
+	asked, has, queued, spared := c.Standing == Asked, c.Standing == Granted, c.Standing == Queued, c.Standing == Spared
+	handedOver, refused := c.HandedOver(), c.Refusal != nil
+	votes := !c.failed && (c.Won || handedOver || refused && !m.tries.ownRefused)
+	opens := c.isOpen()
 	return c.vote.facts().
 		with(hasGranted, has && !c.apart).
 		with(mayGrant, asked || spared || has && !c.apart).
-		with(hasInherited, handedOver && !c.handedApart).
-		with(comesNext, handedOver || queued && c.Called || has).
+		with(hasInherited, handedOver && !c.handed.apart).
+		with(comesNext, handedOver || queued && c.called || has).
 		with(hasAnswered, !asked).
 		with(hasVoted, votes).
 		with(mayVote, votes || spared || asked && !c.failed).
 		with(isHeard, votes || spared).
-		with(isLock, !c.NotALock || c.State != Unknown).
+		with(isLock, !c.NotALock || c.Standing != Unknown).
 		with(isWanted, opens).
 		with(isPromised, opens).
 		with(hasWon, c.Won).
 		with(willExpire, opens || queued && c.expires > 0).
 		with(mayTakeToken, c.vote == Yes || c.vote == Unanswered && m.tokenAt(i) > 0).
-		with(isTaken, c.Refused && votes).
-		with(mayBeTaken, asked || c.Refused && votes).
+		with(isTaken, refused && votes).
+		with(mayBeTaken, asked || refused && votes).
 		with(isGone, c.gone).
 		with(hasHanded, handedOver).
-		with(hasCalled, queued && c.Called).
-		with(isContended, c.Refused || handedOver || c.apart).
-		with(isElsewhere, c.Won && c.apart || c.Refused && c.Refusal.Elsewhere).
-		with(hasRefused, c.Refused).
-		with(keepsOut, c.Refused && !c.Refusal.Elsewhere).
-		with(isForeign, c.State == Foreign).
+		with(hasCalled, queued && c.called).
+		with(isContended, refused || handedOver || c.apart).
+		with(isElsewhere, c.Won && c.apart || refused && c.Refusal.Elsewhere).
+		with(hasRefused, refused).
+		with(keepsOut, refused && !c.Refusal.Elsewhere).
+		with(isForeign, c.Standing == Foreign).
 		with(isSummoned, c.summoned).
 		with(mayAttach, !c.gone).
-		with(mayBeTheirs, !c.Refused)
+		with(mayBeTheirs, !refused)
 }
 
 // mark puts cells in the set of the marked facts, until unmark. Nothing else changes in between.

@@ -117,12 +117,16 @@ func (m *Machine) undecide() {
 func (m *Machine) firstWaiter() quorumlock.Owner {
 	t, cells := m.tallies(), make(map[quorumlock.Owner][]int32)
 	for i := range m.Cells {
-		if c := &m.Cells[i]; c.Refused && c.Refusal.Free {
+		if c := &m.Cells[i]; c.Refusal != nil && c.Refusal.Free {
 			cells[c.Refusal.Holder] = append(cells[c.Refusal.Holder], int32(i))
 		}
 	}
 	for i := range m.Cells {
-		who := m.Cells[i].Refusal.Holder
+		c := &m.Cells[i]
+		if c.Refusal == nil {
+			continue
+		}
+		who := c.Refusal.Holder
 		all := cells[who]
 		if all == nil || all[0] != int32(i) {
 			continue
@@ -177,7 +181,7 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	all, index := m.contenders()
 	for i := range m.Cells {
 		c := &m.Cells[i]
-		if !c.Refused || c.Refusal.Free || c.Refusal.Ended {
+		if c.Refusal == nil || c.Refusal.Free || c.Refusal.Ended {
 			continue
 		}
 		who := c.Refusal.holder()
@@ -218,8 +222,8 @@ func (m *Machine) contenders() ([]contender, map[quorumlock.Owner]int) {
 	var all []contender
 	index := make(map[quorumlock.Owner]int)
 	for i := range m.Cells {
-		r := &m.Cells[i].Refusal
-		if !m.Cells[i].Refused || r.Free {
+		r := m.Cells[i].Refusal
+		if r == nil || r.Free {
 			continue
 		}
 		n, known := index[r.holder()]

@@ -75,7 +75,7 @@ func (m *Machine) abandonAttempt(now Time, why Reason) {
 	}
 	m.reason = why
 	switch {
-	case why == TooLate, why == NoQuorum && slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.State == Unknown }):
+	case why == TooLate, why == NoQuorum && slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Standing == Unknown }):
 		m.failures++
 	case why != NoQuorum:
 		m.failures = 0
@@ -88,7 +88,7 @@ func (m *Machine) abandonAttempt(now Time, why Reason) {
 		return
 	}
 	for i := range m.Cells {
-		switch m.Cells[i].State {
+		switch m.Cells[i].Standing {
 		case Granted:
 			m.unconfirmedYields++
 			m.yield(i)
@@ -112,31 +112,23 @@ func (m *Machine) isFinal(now Time) bool {
 
 func (m *Machine) yield(i int) {
 	m.yields++
-	m.Cells[i].unanswered++
 	m.call(Call{Do: Yield, Cell: int32(i), Attempt: m.attempt})
 }
 
 // yielded handles the answer to a Yield.
 func (m *Machine) yielded(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
-	c.unanswered--
 	// The shell sends a release. The next attempt shows where the waiter is queued.
 	if r.Err != nil {
-		c.leftover = true
+		c.litter()
 	}
 	if call.Attempt != m.attempt || m.phase != Yielding && m.phase != Waiting {
 		return
 	}
 	m.yields--
-	granted := c.State == Granted
-	switch {
-	case r.Err != nil:
-		c.State, c.failed = Unknown, true
-	case r.First:
-		c.State = Free
+	granted := c.Standing == Granted
+	if c.yielded(r); r.Err == nil && r.First {
 		m.name(int(call.Cell), r.Slot)
-	default:
-		c.State = Queued
 	}
 	if m.learnReason(); m.phase != Yielding {
 		m.expectExpiry(now, false)
@@ -254,12 +246,6 @@ func (m *Machine) earliest(at func(cell int) (time.Duration, bool)) (moment time
 	return moment, wins
 }
 
-// isOpen reports whether the next attempt should win the cell. A cell on the server of another one
-// repeats the answers of that one, and has no vote.
-func isOpen(c *Cell) bool {
-	return c.HandedToken > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
-}
-
 // next notes that the waiter may soon be the first in a queue. It refreshes as often as the first.
 func (m *Machine) next(now Time) {
 	m.refreshOften = true
@@ -269,7 +255,7 @@ func (m *Machine) next(now Time) {
 // summon notes a call of a cell. The waiter counts as dead there if it does not come soon, though
 // it may wait for others.
 func (m *Machine) summon(now Time, c *Cell) {
-	c.Called, c.summoned = true, true
+	c.summon()
 	m.refreshSoon(now)
 }
 
@@ -323,7 +309,7 @@ func (m *Machine) expectExpiry(now Time, call bool) {
 // position in the queues.
 func (m *Machine) expiry() (at time.Duration, furthest int) {
 	for i := range m.Cells {
-		if c := &m.Cells[i]; c.State == Queued {
+		if c := &m.Cells[i]; c.Standing == Queued {
 			furthest = max(furthest, c.Position)
 		}
 	}
@@ -332,10 +318,10 @@ func (m *Machine) expiry() (at time.Duration, furthest int) {
 	}
 	at, _ = m.earliest(func(i int) (time.Duration, bool) {
 		c := &m.Cells[i]
-		if isOpen(c) {
+		if c.isOpen() {
 			return 0, true
 		}
-		return c.expires, c.State == Queued && c.expires > 0
+		return c.expires, c.Standing == Queued && c.expires > 0
 	})
 	return at, furthest
 }
@@ -355,31 +341,28 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 		case attempt < m.attempt:
 			m.call(Call{Do: Release, Cell: int32(cell), Attempt: attempt, Successor: true})
 		// It was queued, and has handed over: the entry is gone, and the cell is part of the hold.
-		case attempt == m.attempt && m.phase == Holding && c.State == Queued && slot == m.slotAt(cell):
-			c.State = Granted
+		case attempt == m.attempt && m.phase == Holding && c.Standing == Queued && slot == m.slotAt(cell):
+			c.confirm()
 		}
 		return
 	}
-	if c.State == Spared {
+	if c.Standing == Spared {
 		m.call(Call{Do: Release, Cell: int32(cell), Attempt: attempt, Successor: true})
 		return
 	}
-	if attempt < m.attempt {
-		c.former = attempt
-	}
 	switch {
+	case attempt < m.attempt:
+		c.expect(attempt)
 	case attempt == m.attempt:
-		again := c.HandedToken > 0
-		c.HandedToken, c.handedSlot = token, slot
+		again := c.HandedOver()
+		c.handOver(token, slot)
 		if m.successor {
-			c.apart = slot != m.slotAt(cell)
-			c.handedApart = c.apart
+			apart := slot != m.slotAt(cell)
+			c.compare(apart, apart)
 			if !again {
 				m.join(now, cell)
 			}
 		}
-	case attempt < m.attempt && c.State == Queued: // the current attempt did not find it
-		c.Called = true
 	}
 	m.review(now)
 }

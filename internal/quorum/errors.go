@@ -81,10 +81,10 @@ func (c *call) heldError() *quorumlock.HeldError {
 	holders, most := make(map[quorumlock.Owner]tally), 0
 	for i := range c.machine.Cells {
 		d := &c.machine.Cells[i]
-		if !d.Refused {
+		if d.Refusal == nil {
 			continue
 		}
-		if c.place != nil && d.State != core.Spared {
+		if c.place != nil && d.Standing != core.Spared {
 			e.Position = max(e.Position, d.Position+1)
 		}
 		if d.Refusal.Free || d.Refusal.Holder == "" {
@@ -96,7 +96,7 @@ func (c *call) heldError() *quorumlock.HeldError {
 		most = max(most, h.cells)
 	}
 	for i := range c.machine.Cells { // the first holder with most cells
-		if d := &c.machine.Cells[i]; d.Refused && !d.Refusal.Free && most > 0 && holders[d.Refusal.Holder].cells == most {
+		if d := &c.machine.Cells[i]; d.Refusal != nil && !d.Refusal.Free && most > 0 && holders[d.Refusal.Holder].cells == most {
 			e.Holder, e.TTL = d.Refusal.Holder, holders[d.Refusal.Holder].ttl
 			break
 		}
@@ -119,7 +119,7 @@ func (c *call) quorumError(won int) *quorumlock.QuorumError {
 // silentErrors returns errors of the silent nodes, except those with an error from the last call.
 func (c *call) silentErrors() (failed []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
-		if d := &c.machine.Cells[i]; d.State == core.Asked && d.Err == nil {
+		if d := &c.machine.Cells[i]; d.Standing == core.Asked && d.Err == nil {
 			failed = append(failed, &quorumlock.NodeError{Node: c.lock.cells[i].Node.String(), Err: errors.New("no answer yet")})
 		}
 	}
@@ -138,7 +138,7 @@ func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 		case errors.Is(d.Err, wire.ErrRecalled):
 		case d.Err != nil:
 			failed = append(failed, nodeError(cell.Node, d.Err))
-		case d.Refused && d.Refusal.Ended && c.place == nil:
+		case d.Refusal != nil && d.Refusal.Ended && c.place == nil:
 			failed = append(failed, nodeError(cell.Node, errors.New("the release of this client's last hold has not arrived yet")))
 		}
 	}

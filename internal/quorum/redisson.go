@@ -253,7 +253,7 @@ func (c *call) freed(cell int) {
 	var alone, asks bool
 	if len(c.lock.cells) > 1 && c.lock.tree.NeedsEach() {
 		s := &c.lock.client.redisson
-		begun := slices.ContainsFunc(c.machine.Cells, func(c core.Cell) bool { return c.HandedToken > 0 })
+		begun := slices.ContainsFunc(c.machine.Cells, func(c core.Cell) bool { return c.HandedOver() })
 		s.mu.Lock()
 		if p := s.At(c.lock.keys[cell]); p != nil {
 			alone, asks = p.Freed(now.Mono, c, begun, c.machine.Draw)

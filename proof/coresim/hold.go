@@ -170,8 +170,8 @@ func (t *tier) fewAnswer(c *call, why core.Reason) {
 	for cell := range votes {
 		votes[cell] = core.Yes
 		d, tr := &c.machine.Cells[cell], &t.troubles[c.process.number*t.plan.Nodes+t.nodeOf(cell)]
-		own := c.tries && d.Refused && d.Refusal.Ended
-		if tr.now > 0 || tr.last >= c.first || own || why == core.HeldOrNone && d.State == core.Asked {
+		own := c.tries && d.Refusal != nil && d.Refusal.Ended
+		if tr.now > 0 || tr.last >= c.first || own || why == core.HeldOrNone && d.Standing == core.Asked {
 			votes[cell] = core.No
 		}
 	}

@@ -233,7 +233,7 @@ func (p *process) heardPeer(at site, message string) {
 func (c *call) freedByPeer(cell int) {
 	p, alone, asks := c.process, false, false
 	if c.lock.Cells() > 1 && c.lock.lock.Tree.NeedsEach() {
-		begun := slices.ContainsFunc(c.machine.Cells, func(d core.Cell) bool { return d.HandedToken > 0 })
+		begun := slices.ContainsFunc(c.machine.Cells, func(d core.Cell) bool { return d.HandedOver() })
 		alone, asks = p.redisson.At(c.siteOf(cell)).Freed(p.now.Mono, c, begun, c.machine.Draw)
 	}
 	for i := range c.lock.Cells() {
