@@ -8,7 +8,8 @@ package core
 // cells that granted are raised, and only while the owner has the lock there: a late raise could
 // set the counter to the token of another holder.
 func (m *Machine) agree(now Time) {
-	m.phase, m.token, m.giveUpAt = Agreeing, 0, 0
+	m.become(Agreeing)
+	m.token, m.giveUpAt = 0, 0
 	for i := range m.Cells {
 		m.token = max(m.token, m.tokenAt(i))
 	}

@@ -197,7 +197,8 @@ func (m *Machine) returnHold(now Time) {
 	if m.phase != Holding && m.phase != Losing {
 		return
 	}
-	m.phase, m.released, m.fx.Released = Over, Yes, true
+	m.become(Over)
+	m.released, m.fx.Released = Yes, true
 	m.endRounds()
 	m.changed++
 	for i := range m.Cells {

@@ -12,7 +12,8 @@ func (m *Machine) ask(now Time) {
 	if !m.tallies().holds(isWanted) {
 		m.readySince = 0
 	}
-	m.phase, m.attempt, m.successor = Asking, m.attempt+1, false
+	m.become(Asking)
+	m.attempt, m.successor = m.attempt+1, false
 	m.asked = now
 	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.handoffWait, m.limited = 0, 0, 0, 0, false
 	m.refresh = m.refreshAfter()

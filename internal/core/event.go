@@ -188,6 +188,7 @@ const (
 	Gone                   // too many nodes no longer have the key: a loss, or the end of an Attach
 	OverMaxHold            // a loss: not renewed after MaxHold
 	Closed                 // a loss: by Close
+	Confused               // a loss: see Effects.Bug
 )
 
 // lacksQuorum reports whether too many cells failed.
@@ -204,6 +205,7 @@ type Effects struct {
 	Listen   bool    // the waiter waits: subscribe to the messages of the nodes
 	Waiting  bool    // an attempt failed for Reason; set again when late answers change it
 	Lost     Reason  // why the hold is lost; NoReason if it is not
+	Bug      string  // an entry into a phase that must not follow the last one; mostly empty
 	Late     bool    // the first renewal in a row without a quorum
 	Won      int     // with Late: the number of members that it renewed
 	Rounds   []Round // renewals that the step has decided

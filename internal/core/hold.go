@@ -47,8 +47,10 @@ func (m *Machine) hold(now Time) {
 		}
 		return
 	}
-	m.phase, m.since = Holding, now
-	m.fx.Outcome = Acquired
+	if m.become(Holding); m.phase != Holding {
+		return
+	}
+	m.since, m.fx.Outcome = now, Acquired
 	m.renew = m.firstRenewal()
 	if m.successor {
 		m.renew = now.Mono + min(renewHanded, left/3)
@@ -159,7 +161,7 @@ func (m *Machine) isOverMaxHold(now Time) bool {
 }
 
 func (m *Machine) lose(why Reason) {
-	m.phase = Losing
+	m.become(Losing)
 	m.fx.Lost = why
 	m.endRounds()
 }

@@ -42,6 +42,9 @@ func (d *driver) step(e Event) {
 		d.t.Fatalf("after event %d in phase %s, each question counts all cells", e.Kind, from)
 	}
 	d.compare(e)
+	if fx.Bug != "" {
+		d.t.Fatalf("after event %d in phase %s: %s", e.Kind, from, fx.Bug)
+	}
 	if to := d.m.Phase(); to != from {
 		d.moves[from.String()+" -> "+to.String()] = true
 	}

@@ -21,8 +21,25 @@ var phases = [...]string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "H
 
 func (p Phase) String() string { return phases[p] }
 
-// LeadsTo reports whether a step that begins in p may end in next: the proof checks each step.
+// LeadsTo reports whether a machine in p may enter next, and whether a step may begin and end so: the
+// proof checks each step, and become each entry.
 func (p Phase) LeadsTo(next Phase) bool { return p == next || slices.Contains(follow[p], next) }
+
+// become is the only writer of the phase. An entry that is not in the table is a bug, and reported. A
+// hold is lost then, and none begins.
+func (m *Machine) become(next Phase) {
+	from := m.phase
+	switch {
+	case from.LeadsTo(next):
+		m.phase = next
+		return
+	case from == Holding:
+		m.lose(Confused)
+	case max(from, next) < Holding: // nothing is held
+		m.phase = next
+	}
+	m.fx.Bug = from.String() + " leads to " + next.String()
+}
 
 // follow has, for each phase, the other phases in which a step that begins there may end.
 var follow = [...][]Phase{

@@ -15,7 +15,8 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 	if m.phase != Holding && m.phase != Losing {
 		return
 	}
-	m.phase, m.keep, m.kept, m.released = Releasing, keep > 0 && keeper == Keep, now.Mono+keep, Unanswered
+	m.become(Releasing)
+	m.keep, m.kept, m.released = keep > 0 && keeper == Keep, now.Mono+keep, Unanswered
 	m.park = keeper == Park
 	// A Park that arrives after the attached hold was released would stay for its whole time. So a
 	// Detach for long waits for all nodes.
@@ -107,7 +108,8 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	if result == VotePending || m.awaitsAll && missing || result == VoteLost && (t.undecided > 0 || m.keeps() && missing) {
 		return
 	}
-	m.phase, m.fx.Released = Over, true
+	m.become(Over)
+	m.fx.Released = true
 	if m.released = No; result == VoteWon {
 		m.released = Yes
 	}
@@ -163,7 +165,8 @@ func (m *Machine) cancel() {
 // fail ends a call without the lock: it releases every grant, and leaves every queue.
 func (m *Machine) fail(why Reason) {
 	m.fx.Outcome, m.fx.Reason = Failed, why
-	m.phase, m.successor = Over, false
+	m.become(Over)
+	m.successor = false
 	m.changed++
 	for i := range m.Cells {
 		if m.cfg.Source != nil {

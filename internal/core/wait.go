@@ -81,8 +81,8 @@ func (m *Machine) abandonAttempt(now Time, why Reason) {
 		m.failures = 0
 	}
 	m.undecide()
-	m.phase, m.unconfirmedYields = Yielding, 0
-	m.giveUpAt = 0
+	m.become(Yielding)
+	m.unconfirmedYields, m.giveUpAt = 0, 0
 	if m.isFinal(now) {
 		m.fail(why)
 		return
@@ -152,11 +152,12 @@ func (m *Machine) wait(now Time) {
 		m.fail(m.reason)
 		return
 	}
+	m.become(Waiting)
 	if m.cfg.Tries {
-		m.phase, m.nextAttemptAt = Waiting, now.Mono+betweenTries<<min(max(m.attempt-eagerTries, 0), maxTryDoublings)
+		m.nextAttemptAt = now.Mono + betweenTries<<min(max(m.attempt-eagerTries, 0), maxTryDoublings)
 		return
 	}
-	m.phase, m.waitingSince = Waiting, now.Mono
+	m.waitingSince = now.Mono
 	m.nextAttemptAt = now.Mono + m.pause(now)
 	m.lookAround(now)
 }

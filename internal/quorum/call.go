@@ -131,6 +131,11 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 	if fx.Waiting {
 		c.failed(fx.Reason)
 	}
+	if bug := fx.Bug; bug != "" {
+		c.log(func(log *slog.Logger) {
+			log.Error("quorumlock: please report this bug", "lock", c.lock.name, "bug", bug)
+		})
+	}
 	if fx.Lost != core.NoReason {
 		c.tellLoss(now, fx.Lost)
 	}

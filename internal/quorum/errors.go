@@ -221,5 +221,8 @@ func (c *call) lostError(why core.Reason) *quorumlock.LostError {
 	case quorumlock.LossNotExtended:
 		reason = "it was not extended in time"
 	}
+	if why == core.Confused {
+		reason = "quorumlock has a bug, which its log names"
+	}
 	return &quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: reason, Nodes: c.nodeErrors()}
 }

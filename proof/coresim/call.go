@@ -138,8 +138,8 @@ func (c *call) apply(e core.Event) {
 	p := c.process
 	was := c.machine.Phase()
 	fx := c.machine.Step(p.now, e)
-	if now := c.machine.Phase(); !was.LeadsTo(now) {
-		p.tier.violate(inTable, "%s: %v -> %v", c.caller.Waiter, was, now)
+	if now := c.machine.Phase(); !was.LeadsTo(now) || fx.Bug != "" {
+		p.tier.violate(inTable, "%s: %v -> %v %s", c.caller.Waiter, was, now, fx.Bug)
 	}
 	p.tier.stepped(c, was, &e, fx)
 	c.calls = append(c.calls, fx.Calls...)
