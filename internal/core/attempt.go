@@ -13,10 +13,7 @@ func (m *Machine) ask(now Time) {
 		m.readySince = 0
 	}
 	m.become(Asking)
-	m.attempt, m.successor = m.attempt+1, false
-	m.asked = now
-	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.handoffWait, m.limited = 0, 0, 0, 0, false
-	m.refresh = m.refreshAfter()
+	m.trial = trial{attempt: m.attempt + 1, asked: now, nextLook: len(m.Cells), refresh: m.refreshAfter()}
 	m.chooseSlot()
 	m.spares = m.noteLacking()
 	for i := range m.Cells {
@@ -26,7 +23,7 @@ func (m *Machine) ask(now Time) {
 			m.askCell(i)
 		}
 	}
-	m.tries.ownRefused, m.nextLook, m.yields = false, len(m.Cells), 0
+	m.tries.ownRefused = false
 	m.changed++
 }
 

@@ -54,44 +54,76 @@ type Machine struct {
 	cfg   *Config
 	trip  func(cell int) time.Duration
 	rand  uint64
-	phase Phase
+	phase Phase // see become
 	Cells []Cell
+	fx    Effects
 
-	tally    tally  // the facts of the cells: see tallies
-	current  int32  // the cell of the step: its facts may have changed; -1 if none
-	changed  int    // counts changes to the facts of other cells
-	counted  int    // the value of changed at the last count of all cells
-	compared slotOf // the kind of the last comparison of slots: see compareSlots
-	nextLook int    // looksAgain: true once at most so many answers are missing
+	census
+	choice
+	past
+	trial
+	tenure
+	ending
+}
 
-	attempt           int32
-	began             Time   // the call
-	asked             Time   // before the last attempt; the validity counts from here
-	successor         bool   // the last attempt's successor has the lock, or is about to
-	expiredWaits      int    // attempts that ended with missing answers: see tolerance
-	limited           bool   // the attempt's wait was limited by limitWait
-	spares            bool   // some cells are Spared
-	shortWaits        int    // attempts that did not wait for slow nodes: see limitWait
-	wokenInVain       int    // the last attempts after handoffs and calls without a quorum
-	failures          int    // the last attempts without an answer or granted too late: see afterFailure
-	rushed            int    // the last attempts that followed handoffs within grace of the one before
-	tries             tries  // of a TryLock
-	refusedByOthers   bool   // a cell refused, and not for an ended hold of this client
-	takenInOrder      bool   // another client takes the cells in order: see Taken
-	refreshOften      bool   // the waiter refreshes like the first: see Next
-	lastPosition      int    // the furthest Cell.Position; negative: unknown
-	reason            Reason // of the last failed attempt
-	unconfirmedYields int    // cells that granted and have yet to answer the Yield
-	yields            int    // unanswered Yields of the attempt, including those of late grants
+// census has the facts of the cells: see tallies.
+type census struct {
+	tally   tally // the facts of the cells: see tallies
+	current int32 // the cell of the step: its facts may have changed; -1 if none
+	changed int32 // counts changes to the facts of other cells
+	counted int32 // the value of changed at the last count of all cells
+}
 
-	giveUpAt        time.Duration // when the attempt ends without the missing answers; 0: never
-	nextAttemptAt   time.Duration // in Waiting: the time of the next attempt
-	handoffDeadline time.Duration // in Waiting: end of the wait for calls and handoffs; 0: none
-	handoffWait     time.Duration // the length of that wait; 0: not chosen yet
-	waitingSince    time.Duration // when Waiting began
+// choice is that of the slots of semaphores.
+type choice struct {
+	slots      []int32 // of each semaphore: the slot of the hold, or the preferred one
+	oneSlot    bool    // the attempt takes these slots and no others
+	searchFrom uint64  // random, of each attempt: where cells search for a free slot
+	compared   slotOf  // the kind of the last comparison of slots: see compareSlots
+}
+
+// past is what a call has learned from its attempts so far.
+type past struct {
+	streaks
+	began           Time          // the call
+	reason          Reason        // of the last failed attempt
+	tries           tries         // of a TryLock
+	refusedByOthers bool          // a cell refused, and not for an ended hold of this client
+	takenInOrder    bool          // another client takes the cells in order: see Taken
+	refreshOften    bool          // the waiter refreshes like the first: see Next
+	lastPosition    int           // the furthest Cell.Position; negative: unknown
 	readySince      time.Duration // start of consecutive waits for free cells alone; 0: none
-	refresh         time.Duration // refreshAfter at the last attempt, as the nodes were told
+}
 
+// streaks count attempts that went alike. What doubles with each of them is bounded.
+type streaks struct {
+	expiredWaits int // attempts that ended with missing answers: see tolerance
+	shortWaits   int // attempts that did not wait for slow nodes: see limitWait
+	wokenInVain  int // the last attempts after handoffs and calls without a quorum
+	failures     int // the last attempts without an answer or granted too late: see afterFailure
+	rushed       int // the last attempts that followed handoffs within grace of the one before
+}
+
+// trial is the last attempt, and the wait behind it. Each attempt starts with a new one.
+type trial struct {
+	attempt           int32
+	asked             Time          // before it was sent; the validity counts from here
+	successor         bool          // the last attempt's successor has the lock, or is about to
+	nextLook          int           // looksAgain: true once at most so many answers are missing
+	spares            bool          // some cells are Spared
+	limited           bool          // the attempt's wait was limited by limitWait
+	yields            int           // unanswered Yields of the attempt, including those of late grants
+	unconfirmedYields int           // cells that granted and have yet to answer the Yield
+	giveUpAt          time.Duration // when the attempt ends without the missing answers; 0: never
+	refresh           time.Duration // refreshAfter at the last attempt, as the nodes were told
+	waitingSince      time.Duration // when Waiting began
+	nextAttemptAt     time.Duration // in Waiting: the time of the next attempt
+	handoffDeadline   time.Duration // in Waiting: end of the wait for calls and handoffs; 0: none
+	handoffWait       time.Duration // the length of that wait; 0: not chosen yet
+}
+
+// tenure is the hold.
+type tenure struct {
 	token      uint64        // chosen by agree; valid from then on
 	since      Time          // when the hold began
 	start      Time          // before the attempt or renewal that the validity counts from
@@ -102,12 +134,12 @@ type Machine struct {
 	renewalDue time.Duration // when the first renewal since the last won one was due
 	late       bool          // the last decided renewal found no quorum
 	shared     bool          // by a Downgrade; never reset
-	slots      []int32       // of each semaphore: the slot of the hold, or the preferred one
-	oneSlot    bool          // the attempt takes these slots and no others
-	searchFrom uint64        // random, of each attempt: where cells search for a free slot
 	rounds     []*round      // renewals with unanswered calls
 	last       int32         // the number of the last round
+}
 
+// ending is the end of the hold, from Unlock or Detach on.
+type ending struct {
 	keep      bool          // an Unlock for which granted cells keep the key until kept
 	park      bool          // the Unlock was a Detach
 	awaitsAll bool          // the Detach waits for all nodes, and not for a quorum
@@ -115,14 +147,13 @@ type Machine struct {
 	returns   bool          // an Attach failed, or was given back: another may take the hold over
 	kept      time.Duration // when the kept keys expire, by the monotonic clock
 	released  Vote          // Yes when a quorum of every member has confirmed, No when it cannot
-
-	fx Effects
 }
 
 // New returns an idle machine. trip returns how long round trips to a cell's node took lately, 0 if
 // none succeeded. seed makes the pauses of machines differ.
 func New(c *Config, trip func(cell int) time.Duration, seed uint64) *Machine {
-	m := &Machine{cfg: c, trip: trip, rand: seed | 1, current: -1}
+	m := &Machine{cfg: c, trip: trip, rand: seed | 1}
+	m.current = -1
 	m.Cells = make([]Cell, c.Tree.Cells())
 	m.tally.init(c.Tree)
 	m.changed++

@@ -16,8 +16,7 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 		return
 	}
 	m.become(Releasing)
-	m.keep, m.kept, m.released = keep > 0 && keeper == Keep, now.Mono+keep, Unanswered
-	m.park = keeper == Park
+	m.ending = ending{keep: keep > 0 && keeper == Keep, kept: now.Mono + keep, park: keeper == Park}
 	// A Park that arrives after the attached hold was released would stay for its whole time. So a
 	// Detach for long waits for all nodes.
 	m.awaitsAll = m.park && keep >= 4*m.cfg.NodeTimeout
