@@ -80,7 +80,7 @@ func (w *world) command(f []string) error {
 		cells, err := w.cells(f[1:])
 		for _, i := range cells {
 			if f[0] == "forget" {
-				w.nodes[i].Node = scriptmodel.New(w.clock())
+				w.nodes[i].Node = scriptmodel.New(fmt.Sprint(w.now))
 				continue
 			}
 			late := w.nodes[i].delayed

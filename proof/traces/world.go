@@ -63,7 +63,7 @@ func newWorld(nodes int) (*world, error) {
 	}
 	w := &world{terms: wire.TermsOf(&set), ahead: make(map[string]time.Duration)}
 	for range nodes {
-		w.nodes = append(w.nodes, &node{Node: scriptmodel.New(epoch)})
+		w.nodes = append(w.nodes, &node{Node: scriptmodel.New("first")})
 	}
 	w.lock = core.Config{Tree: core.Majority(nodes/2+1, nodes), TTL: set.TTL, HandTTL: w.terms.HandTTL, NodeTimeout: set.NodeTimeout, Drift: set.Drift, Renew: true}
 	return w, nil
