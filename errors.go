@@ -18,8 +18,8 @@ var (
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
 	// ErrUnsent is the error of a Lock or TryLock whose time ended while it waited in the process
-	// for room at the nodes. Nothing was sent, so nobody knows whether the lock was free. The
-	// returned error also matches the error of the ctx.
+	// for room at the nodes. Nothing was sent, so nobody knows whether the lock was free. If its
+	// ctx ended, the returned error also matches the error of the ctx.
 	ErrUnsent = errors.New("quorumlock: not sent: the nodes have yet to answer earlier calls of this process")
 
 	// ErrTooLate is the error of a grant that came after the end of its validity, or of a TryLock

@@ -52,6 +52,8 @@ type call struct {
 	todo       []core.Call   // not sent yet
 	spare      []core.Call   // memory for later calls; length 0
 	busy       bool          // a goroutine is in flush
+	fails      bool          // flush closes decided
+	asked      int           // requests with the first attempt, without those that were recalled
 	ticket     int64         // of the last attempt: see setTicket
 	unsure     bool          // too few node clocks were known for ticket
 	acceptance engine.Acceptance
@@ -162,7 +164,11 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 				c.last = errs.Join(c.over, c.last)
 			}
 		}
-		close(c.decided)
+		if fx.Outcome == core.Acquired {
+			close(c.decided)
+		} else { // flush does: see notSent
+			c.fails = true
+		}
 	}
 	c.arm()
 	if len(fx.Rounds) > 0 { // last, since the machine's next step overwrites fx
@@ -244,8 +250,21 @@ func (c *call) flush() {
 			c.todo, c.spare = c.spare, c.todo
 		}
 	}
-	c.busy = false
+	if c.busy = false; c.fails {
+		c.fails = false
+		if c.notSent() {
+			c.last = errs.Join(c.over, quorumlock.ErrUnsent)
+		}
+		close(c.decided)
+	}
 	c.mu.Unlock()
+}
+
+// notSent reports whether a TryLock has failed without a quorum, and all its requests were recalled
+// before they were sent. The caller holds c.mu, and has sent the releases, which recall them.
+func (c *call) notSent() bool {
+	attempts, _ := c.machine.Attempt()
+	return c.place == nil && attempts == 1 && c.asked == 0 && errors.Is(c.last, quorumlock.ErrNoQuorum)
 }
 
 // send sends calls, grouped by node. ctx belongs to the caller that waits for the replies. Renewals
@@ -299,6 +318,9 @@ func (c *call) entry(asks bool) (wire.Entry, core.Time) {
 	life := c.machine.Life()
 	if asks {
 		attempt, _ := c.machine.Attempt()
+		if attempt == 1 {
+			c.asked = len(c.lock.nodes)
+		}
 		c.setTicket(attempt)
 	}
 	ticket, unsure, at := c.ticket, c.unsure, c.at
@@ -413,6 +435,9 @@ func (b *request) recalled() {
 	answers := c.lock.client.health.answers(b.node)
 	c.mu.Lock()
 	now := c.lock.client.time()
+	if b.placed {
+		c.asked--
+	}
 	for i := range b.calls {
 		c.applyAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: engine.Recalled(b.calls[i].Do, answers)})
 	}

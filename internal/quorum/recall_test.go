@@ -205,3 +205,19 @@ func holdBeside(t *testing.T, n, third quorum.Node) *quorumlock.Lease {
 	t.Helper()
 	return locktest.TryLock(t, lockAt(t, newClient(t), "x", []quorum.Node{n, &yes{name: "node-2"}, third}))
 }
+
+// A TryLock of which nothing was sent does not say that the nodes are to blame.
+func TestATryLockThatWasNotSentSaysSo(t *testing.T) {
+	for name, awake := range map[string]int{"to no node": 0, "to one node": 1} {
+		locktest.Run(t, name, func(t *testing.T) {
+			nodes := []*parked{{yes: yes{name: "n1"}}, {yes: yes{name: "n2"}}, {yes: yes{name: "n3"}}}
+			for _, n := range nodes[:awake] {
+				n.awake = true
+			}
+			_, err := lockAt(t, newClient(t), "x", nodes).TryLock(t.Context())
+			if unsent := errors.Is(err, quorumlock.ErrUnsent); unsent != (awake == 0) || unsent == errors.Is(err, quorumlock.ErrNoQuorum) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
