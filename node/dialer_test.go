@@ -163,6 +163,25 @@ func TestATimeoutMayBeLong(t *testing.T) {
 	}
 }
 
+// The renewals of a lease need no further connection. One that takes long costs no lease.
+func TestRenewalsDoNotWaitForTheirConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		var acquired atomic.Bool
+		n := dial(t, "redis://h", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if acquired.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return s.DialContext(ctx, network, addr)
+		}))
+		lease := locktest.Lock(t, n.Mutex("x"))
+		acquired.Store(true)
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
+	})
+}
+
 // A call of a dialer that hangs, whatever its ctx says, takes nothing from the next one.
 func TestADialerThatHangsOnceDisablesNothing(t *testing.T) {
 	for what, hanging := range map[string]int64{

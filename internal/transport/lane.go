@@ -72,6 +72,7 @@ type lane struct {
 	timer     *time.Timer
 	next      time.Time // of the timer, by the real clock; zero if it is not set
 	proves    bool      // the worker connects without a request: see servers
+	prepares  bool      // the same, once
 
 	refused    error         // the answer to calls until retryAt: see postpone
 	retryAt    time.Time     // earliest time of the next connect
@@ -142,6 +143,17 @@ func (l *lane) add(t *request, calls []wire.Call) {
 	} else {
 		l.begun.push(t)
 	}
+	l.begin()
+	wakes := !l.busy && (l.conn == nil || len(l.underWay) == 0 || l.conn.isFar())
+	l.watch(now, t.limit/watches)
+	l.mu.Unlock()
+	if wakes {
+		wake(l.wake)
+	}
+}
+
+// begin starts the worker. The caller holds mu.
+func (l *lane) begin() {
 	if !l.works {
 		l.works = true
 		l.node.workers.Go(func() error {
@@ -149,12 +161,24 @@ func (l *lane) add(t *request, calls []wire.Call) {
 			return nil
 		})
 	}
-	wakes := !l.busy && (l.conn == nil || len(l.underWay) == 0 || l.conn.isFar())
-	l.watch(now, t.limit/watches)
-	l.mu.Unlock()
-	if wakes {
+}
+
+func (l *lane) isConnected() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn != nil
+}
+
+// prepare reports whether the lane is connected, and otherwise makes it connect.
+func (l *lane) prepare() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil && !l.closed {
+		l.prepares = true
+		l.begin()
 		wake(l.wake)
 	}
+	return l.conn != nil
 }
 
 // isFar reports whether several pipelines may be under way.

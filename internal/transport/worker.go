@@ -16,7 +16,8 @@ func (l *lane) work() {
 	for {
 		l.mu.Lock()
 		k, asked := l.conn, l.asked()
-		closed, connects := l.closed, k == nil && (asked || l.proves)
+		closed, connects := l.closed, k == nil && (asked || l.proves || l.prepares)
+		l.prepares = false
 		l.mu.Unlock()
 		switch {
 		case closed:
