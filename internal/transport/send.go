@@ -24,17 +24,18 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, limit time.Duration, ca
 	case n.err != nil:
 		answer(unanswered(calls, n.Failure(n.err, false)))
 	case n.lanes[0] != nil:
-		n.lane(lane).do(limit, calls, answer)
+		n.lane(lane, len(calls)).do(limit, calls, answer)
 	default:
 		n.single.do(ctx, line{lane, calls[0].Waiter()}, limit, detached(calls), answer)
 	}
 }
 
-// lane returns the lane for calls. The first renewal of a process would wait for a connect, which
-// takes a busy process or a far node long. So the other lane takes the calls meanwhile.
-func (n *Node) lane(number quorum.Lane) *lane {
+// lane returns the lane for so many calls. The first renewal of a process would wait for a connect,
+// which takes a busy process or a far node long. So the other lane takes a few calls meanwhile.
+func (n *Node) lane(number quorum.Lane, calls int) *lane {
+	const few = 16
 	l := n.lanes[number]
-	if number == quorum.Background && !l.prepare() && n.lanes[quorum.Foreground].isConnected() {
+	if number == quorum.Background && !l.prepare() && calls <= few && n.lanes[quorum.Foreground].isConnected() {
 		return n.lanes[quorum.Foreground]
 	}
 	return l
