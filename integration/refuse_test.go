@@ -209,7 +209,7 @@ func TestRefusedCommandsAreToldWithTheirFix(t *testing.T) {
 		c := dialURLs(t, []string{s.url()}, unhurried)
 		r, _ := c.Diagnose(t.Context())
 		for _, f := range r.Findings {
-			if f.Kind == redlock.Refuses && strings.Contains(f.Fix, fix) {
+			if f.Kind == redlock.FindingRefuses && strings.Contains(f.Fix, fix) {
 				return
 			}
 		}

@@ -179,7 +179,7 @@ func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
 		servers[1].Kill()
 		o.lookOnce(t.Context())
 		about("without a quorum", "quorumlock_nodes_to_spare -1\n", "no quorumlock_locks{", "no quorumlock_lock_held", "no quorumlock_oldest_wait", "quorumlock_survey_errors_total 1\n", "quorumlock_survey_timestamp_seconds ",
-			`quorumlock_finding{kind="no quorum",node="",severity="failure"} 1`)
+			`quorumlock_finding{kind="no_quorum",node="",severity="failure"} 1`)
 		locktest.Restart(servers[:2]...)
 		time.Sleep(2 * time.Second)
 		o.lookOnce(t.Context())
