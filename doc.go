@@ -6,7 +6,7 @@
 //	...
 //	lock := client.Mutex("myapp:lock:invoice:1042")
 //	err = quorumlock.Do(ctx, lock, func(ctx context.Context) error {
-//		// ctx is cancelled when the lock is lost. It has the fencing token for package fence.
+//		// ctx is cancelled when the lock is lost. It carries the fencing token.
 //		return charge(ctx)
 //	})
 //
@@ -39,29 +39,29 @@
 //     with the reason and the failed nodes, which matches [ErrLost]. No network call can delay
 //     this. If the machine itself was suspended, the notice comes up to a second later.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and
-//     node failures. Tokens keep rising after a name was idle for days. No client's clock can break
-//     this: a node ignores a client's clock that is more than a minute from its own. The nodes'
-//     clocks may differ; a node whose clock is set back by more than a minute forgets. Readers of a
-//     read-write lock share tokens: a reader's token is at least that of the last writer before it,
-//     and lower than that of the next. Each slot of a semaphore has its own tokens. If too many
-//     nodes forget, token order depends on clocks: keep NTP running.
-//  5. A call that failed, was cancelled or timed out leaves only token counters. These are kept for
-//     minutes, or for years if Redisson clients use the lock, too. A node that was frozen, cut
-//     off, restarted or failed over is clean within two seconds after it answers, after any time
-//     away. If the client has died or was closed, its keys expire with their TTL, and its entries
-//     in the queue expire when they are no longer refreshed. What a frozen node runs at its thaw
-//     has a whole TTL from then on. Shutdown returns [ErrUnconfirmed] if a node may have kept
-//     anything.
+//     node failures. Tokens keep rising after a name has been idle for days. No client's clock can
+//     break this: a node ignores a client's clock that differs from its own by more than a minute.
+//     The nodes' clocks may differ from each other. A node forgets if its clock is set back by more
+//     than a minute. Readers of a read-write lock share tokens: a reader's token is at least that
+//     of the last writer before it, and lower than that of the next. Each slot of a semaphore has
+//     its own tokens. If too many nodes forget, token order depends on clocks: keep NTP running.
+//  5. A call that failed, was cancelled or timed out leaves no lock and no queue entry. Only token
+//     counters remain, for minutes, or for years if Redisson clients also use the lock. A node may
+//     be frozen, cut off, restarted or failed over. Its leftovers are removed within two seconds of
+//     its first answer, however long it was away. If the client has died or was closed, its keys
+//     expire with their TTL, and its queue entries expire when they are no longer refreshed. A call
+//     that a frozen node runs when it thaws counts for a whole TTL from then on. Shutdown returns
+//     [ErrUnconfirmed] if a node may have kept anything.
 //  6. A script whose reply is lost does not take effect twice.
 //  7. No client can release, extend or shorten another owner's hold. The one exception is
 //     ForceUnlock, which frees a lock of any holder, but never deletes a key that is not a lock.
 //     (Node.Renew and Node.Release of package node trust the owner in their arguments, but refuse
 //     the owners of leases.)
-//  8. A slow or dead node costs nothing while the others are a quorum. It delays no caller, waiters
-//     included. It counts again within two seconds after it answers, however long it was away and
-//     whatever was sent to it before. A failed release stays pending until the node has confirmed
-//     it. A refused one is retried until the lock's TTL, unless the key is no longer a lock. A
-//     client keeps up to 16,384 of each kind for a node.
+//  8. A slow or dead node costs nothing as long as the others form a quorum. It delays no caller,
+//     waiters included. It counts again within two seconds after it answers, however long it was
+//     away and whatever was sent to it before. A failed release stays pending until the node has
+//     confirmed it. A refused one is retried until the lock's TTL, unless the key is no longer a
+//     lock. A client queues at most 16,384 failed and 16,384 refused releases per node.
 //  9. Waiters are served in the order of their calls of Lock, across processes. Between processes,
 //     this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of
 //     most nodes agree. While nodes are busy, a Lock with less than 250 ms left may wait out its
@@ -70,10 +70,10 @@
 //     queued. After a handoff to a dead waiter it may take 37.5 ms longer for each dead waiter, up
 //     to 30 seconds in all.
 //  10. Of contenders that call TryLock for a free lock at the same time, one acquires it.
-//  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option.
-//     While both wait, each side gets at least about a third of the grants of an RLock, but less of
-//     Redisson's fair and spin locks, and of a lock that needs each of several nodes or members. See
-//     docs/redisson.md.
+//  11. Java clients (Redisson) and clients of this library share a lock fairly, with no option to
+//     set. While both wait, each side gets at least about a third of the grants of an RLock. The
+//     share is smaller for Redisson's fair and spin locks, and for locks that need every node or
+//     member. See docs/redisson.md.
 //  12. Overload costs time, never goodput. A client sends only as many attempts as its nodes answer
 //     promptly, in the order of the calls. The other calls wait in the process, and fail only by
 //     their own deadlines. Two seconds after a stall ends, the grants per second are back at their
@@ -82,9 +82,9 @@
 //     sending of a call, and with each answer of the node. Delays of the process's timers and
 //     goroutines do not count. A validity never moves. (For a node of node.New the timeout is a
 //     deadline.)
-//  14. A name that is not in use costs the nodes nothing that lasts. Its last key ends within the
-//     TTL and five minutes of its last use. Latches are kept for their retention, and counters for
-//     Redisson clients for years.
+//  14. A name that is no longer used leaves nothing at the nodes. Its last key expires at most the
+//     TTL plus five minutes after its last use. Latches are kept for their retention, and counters
+//     shared with Redisson clients for years.
 //
 // # Limits
 //

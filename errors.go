@@ -88,9 +88,9 @@ var (
 	ErrClosed = errors.New("quorumlock: client closed")
 
 	// ErrUnconfirmed is the error of a Shutdown that ended before every node had confirmed every
-	// release, such as one of nodes that are frozen. The error names the nodes, with the number of
-	// their releases. Their keys end with their TTL. What a frozen node runs at its thaw has a whole
-	// TTL from then on.
+	// release, for example because a node is frozen. The error names the nodes, with the number of
+	// unconfirmed releases at each. The keys of these locks end with their TTL. A call that a
+	// frozen node runs when it thaws counts for a whole TTL from then on.
 	ErrUnconfirmed = errors.New("quorumlock: releases are unconfirmed")
 
 	// ErrNilContext is the error of a nil context. The call took no lock and kept none. It matches

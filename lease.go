@@ -252,15 +252,15 @@ func (l *Lease) Extend(ctx context.Context) error { return l.extend(ctx, 0) }
 
 // ExtendTo is [Lease.Extend] to a TTL of the caller's choice, from now on, as for [WithTTL]. It is
 // for a lease without renewal, or for one that must outlast a pause of its process. ExtendTo never
-// shortens a lease: not that of an earlier ExtendTo, and not the TTL of the lock. Nor does the
-// renewal, if it is on. The lease counts for all leases of the hold. If the process dies, the lock
-// stays taken for the rest of ttl.
+// shortens a lease, neither below the deadline of an earlier ExtendTo nor below the TTL of the
+// lock. Renewal, if it is on, does not shorten the lease, either. The new deadline counts for all
+// leases of the hold. If the process dies, the lock stays taken for the rest of ttl.
 //
 // The ttl is at least [MinTTL] and at most a year; with [WithRestartGuard] it is at most the guard's
-// maxTTL. Otherwise ExtendTo returns an error that matches [ErrMisuse]. A node that left an earlier
-// call of the hold unanswered does not count for a ttl above the lock's: that call may still run,
-// and set the expiry of its own. If too few others remain, ExtendTo returns a *[QuorumError], and
-// the lease has its old deadline or one of the lock's TTL.
+// maxTTL. Otherwise ExtendTo returns an error that matches [ErrMisuse]. If ttl is longer than the
+// lock's, a node that left an earlier call of the hold unanswered does not count: that call may
+// still run, and set its own expiry. If too few others remain, ExtendTo returns a *[QuorumError],
+// and the lease has its old deadline, or one set by the lock's TTL.
 func (l *Lease) ExtendTo(ctx context.Context, ttl time.Duration) error {
 	if ctx != nil && (ttl < MinTTL || ttl > maxExtend) {
 		return errs.Misusef("quorumlock: ExtendTo(%v): use a TTL of %v to %v", ttl, MinTTL, maxExtend)

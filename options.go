@@ -71,9 +71,9 @@ func WithQuorum(nodes int) Option { return func(s *resolved) { s.Quorum = nodes 
 // no lock that is still held. Such restarts do not count among the nodes that forget. Default: off.
 //
 // The clients measure the quarantine by their monotonic clocks, because a step of the node's clock
-// moves its uptime. So the quarantine begins with the first call of a client with the guard after
-// the start. Other clients continue the measurement of clients that ended, each a second back at
-// the most. The node keeps the result in the key quorumlock_age, so later clients do not wait.
+// moves its uptime. So the quarantine begins with the first call after the start by a client with
+// the guard. When a client ends, other clients continue its measurement, and lose at most a second
+// of it. The node keeps the result in the key quorumlock_age, so later clients do not wait.
 //
 // The argument is the longest TTL of any lock of any client of the nodes. All clients must have the
 // guard, with the same maxTTL. A MultiLock has the guard of its members' clients.
@@ -143,7 +143,7 @@ func WithRetention(d time.Duration) Option { return func(s *resolved) { s.Retent
 //   - a node is down, with the reason, or up again;
 //   - a renewal is late;
 //   - a lease is lost, with the reason and the nodes;
-//   - a call waits for a quorum, or for a TTL for the same lease of its own process.
+//   - a call waits for a quorum, or has waited a whole TTL for one lease of its own process.
 //
 // Lines about nodes go to the logger of the client, if it has one, and not to that of a single
 // lock. Default: no logging.

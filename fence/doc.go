@@ -12,7 +12,8 @@
 //
 // # One call
 //
-// In SQL, RunInTx does all in the right order. It takes the token from the context of the lease:
+// In SQL, RunInTx does all steps in the right order. It takes the token from the context of the
+// lease:
 //
 //	err := quorumlock.Do(ctx, lock, func(ctx context.Context) error {
 //		return table.RunInTx(ctx, db, "invoice:1042", func(tx *sql.Tx) error {
@@ -22,9 +23,9 @@
 //
 // # By hand: mark first, then check each write
 //
-// A holder that reads outside of its transactions, or writes elsewhere, calls Mark at the start of
-// its term, and begins to work when Mark has returned nil. From then on every earlier holder is
-// refused, even before the new one writes: the data that it reads can no longer change under it.
+// A holder that reads outside its transactions, or writes elsewhere, calls Mark at the start of its
+// term. It begins to work when Mark has returned nil. From then on every earlier holder is refused,
+// even before the new holder writes: the data that the new holder reads can no longer change.
 //
 //	token, _ := fence.FromContext(ctx) // ctx is the context of the lease
 //	err := table.Mark(ctx, db, "invoice:1042", token)

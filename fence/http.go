@@ -34,15 +34,15 @@ func NewContext(parent context.Context, token uint64) context.Context {
 
 // FromContext returns the fencing token of ctx: that of the lease that ctx descends from, as in a
 // function of [quorumlock.Do], or that of [NewContext]. [Middleware] puts the token of a request
-// into the request's context. Of several, the innermost counts. So call FromContext before you
-// acquire a second lock for another resource. A nil ctx has no token.
+// into the request's context. If there are several tokens, the innermost counts. So call
+// FromContext before you acquire a second lock for another resource. A nil ctx has no token.
 func FromContext(ctx context.Context) (token uint64, ok bool) {
 	if ctx == nil {
 		return 0, false
 	}
 	lease, leased := quorumlock.LeaseOf(ctx)
 	if in, ok := ctx.Value(contextKey{}).(inContext); ok && in.lease == lease {
-		return in.token, true // inside of the lease
+		return in.token, true // within the lease
 	}
 	if !leased {
 		return 0, false

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// RunInTx runs fn in a transaction of the holder of a lock, and commits it. ctx has the token, see
-// [FromContext], as in a function of [quorumlock.Do]:
+// RunInTx runs fn in a transaction of the holder of a lock, and commits it. ctx carries the token,
+// see [FromContext], as in a function of [quorumlock.Do]:
 //
 //	err = quorumlock.Do(ctx, lock, func(ctx context.Context) error {
 //		return table.RunInTx(ctx, db, "invoice:1042", func(tx *sql.Tx) error {
@@ -21,8 +21,9 @@ import (
 // The first statement of the transaction is [SQL.Mark]. It refuses a stale token with a
 // *[StaleError], which matches [ErrStale], before fn is called. Then it locks the resource's row
 // until the end of the transaction. So every earlier holder has committed before fn reads, or is
-// refused, and no later holder can mark before the commit. Read with tx what fn writes: a value
-// that was read before RunInTx may have changed. A term that reads outside calls [SQL.Mark] first.
+// refused, and no later holder can mark before the commit. Use tx to read the data that fn writes:
+// a value that was read before RunInTx may have changed. A holder that reads outside RunInTx calls
+// [SQL.Mark] first.
 //
 // If fn returns an error or panics, the transaction is rolled back, with its mark. RunInTx returns
 // the error of fn, or that of the driver. A failed transaction is not repeated: see the isolation

@@ -199,8 +199,8 @@ func TestLoadingNodeIsToldAndServesAfterwards(t *testing.T) {
 	must(t, lease.Unlock(t.Context()))
 }
 
-// Each version has words of its own for a command that a user may not use, or that it does not
-// have, and more of them within scripts.
+// Each version has its own error texts for a command that the user may not use or that the server
+// lacks, and others within scripts.
 func TestRefusedCommandsAreToldWithTheirFix(t *testing.T) {
 	needUsers(t)
 	// fixed checks that a report of the server, as the only node, has that fix for a refusal.

@@ -13,7 +13,8 @@
 // members do not block each other forever. While it waits for a member that is held, it keeps its
 // position in the queues of the others: later callers for a free member wait behind it, in the
 // order of their tickets. So combine only locks that must be held together. While too few nodes of
-// a member answer, it lets others pass. Once they answer again, it has its former position.
+// a member answer, the MultiLock lets others pass. Once the nodes answer again, it has its former
+// position.
 //
 // # Why it is sound
 //

@@ -159,8 +159,8 @@ func TestACallThatWasOvertakenIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// A script at the server that a slot leaves cannot use a key again that it has deleted: the first
-// part of it has run.
+// While a slot moves away, a script at its server cannot use a key again that it has deleted. The
+// first part of the script has run.
 func TestAScriptThatAMovingSlotStopsMayHaveRun(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 1)

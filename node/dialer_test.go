@@ -163,7 +163,8 @@ func TestATimeoutMayBeLong(t *testing.T) {
 	}
 }
 
-// The renewals of a lease need no further connection. One that takes long costs no lease.
+// The renewals of a lease need no further connection. A connection that takes long to open costs no
+// lease.
 func TestRenewalsDoNotWaitForTheirConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var acquired atomic.Bool

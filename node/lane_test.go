@@ -384,8 +384,8 @@ func TestAttemptsGoLast(t *testing.T) {
 	})
 }
 
-// What an answer does, such as an Observer that blocks, is not the silence of the node. An answer
-// that blocks for good does not keep the other callers for ever.
+// The time of an answer, such as that of a blocking Observer, is not silence of the node. An answer
+// that blocks forever does not block the other callers forever.
 func TestAnAnswerThatTakesLongCostsNoOther(t *testing.T) {
 	t.Parallel()
 	for takes, how := range map[time.Duration]string{7 * time.Second: "answered", time.Hour: "lost"} {

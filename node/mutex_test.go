@@ -79,7 +79,7 @@ func TestAZeroNodeHasAnError(t *testing.T) {
 	}
 }
 
-// A call with a bad option does nothing: without its prefix it would be about another lock.
+// A call with a bad option does nothing: without its prefix it would be a call for another lock.
 func TestABadOptionKeepsInspectAndForceUnlockFromAnotherLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {

@@ -3,10 +3,10 @@
 //	n, err := node.Dial("redis://10.0.0.1")
 //	lease, err := n.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 //
-// Packages redlock and multilock make locks of several nodes. The other kinds of locks on a single
-// node are those of a redlock.Client of that node alone. A script is sent to a node exactly
-// once, because a script may have run even if its reply was lost. Every call has its own deadline.
-// A call that fails at the node returns a *[quorumlock.NodeError].
+// Packages redlock and multilock make locks of several nodes. For the other kinds of locks on a
+// single node, use a redlock.Client of that node alone. A script is sent to a node exactly once,
+// because a script may have run even if its reply was lost. Every call has its own deadline. A call
+// that fails at the node returns a *[quorumlock.NodeError].
 package node
 
 import (

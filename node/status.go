@@ -51,8 +51,8 @@ type Status struct {
 // Status reads the state of the server. It returns when ctx is done, or after the node's timeout,
 // with a *[quorumlock.NodeError] if the server does not answer at all. Of a cluster it asks one
 // server, and all masters for moving slots. It needs the permissions for TIME, INFO, CONFIG GET,
-// CLIENT LIST and, for a cluster, CLUSTER NODES. A refusal of another command than TIME is no error:
-// its fields are missing, and Untold has the refusal.
+// CLIENT LIST and, for a cluster, CLUSTER NODES. A refusal of any command but TIME is no error: its
+// fields are missing, and Untold has the refusal.
 func (n *Node) Status(ctx context.Context) (Status, error) {
 	type answer struct {
 		s   Status

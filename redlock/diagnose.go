@@ -96,7 +96,7 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 		add(FindingTooOld, SeverityFailure, "runs version "+s.Version, "use Redis 5 or newer, or Valkey")
 	}
 	if s.Role != "" && s.Role != "master" {
-		add(FindingNotMaster, SeverityFailure, "is a "+s.Role+", which takes no locks", refusal.NotMaster)
+		add(FindingNotMaster, SeverityFailure, "is a "+s.Role+", which grants no locks", refusal.NotMaster)
 	}
 	if s.Shard {
 		add(FindingShard, SeverityFailure, "is one server of a Redis cluster, which grants only the names of its own slots", refusal.Shard)
@@ -113,7 +113,7 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 		add(FindingRefuses, SeverityWarning, "refuses a lock: "+reason(n, n.Refusal), fixOf(n.Refusal))
 	}
 	if n.Deaf != nil {
-		add(FindingRefuses, SeverityAdvice, "refuses the channels of waiters, which hear of no release and look every 600 ms: "+reason(n, n.Deaf),
+		add(FindingRefuses, SeverityAdvice, "refuses the channels of waiters, so they hear of no release and look every 600 ms: "+reason(n, n.Deaf),
 			"allow the user +subscribe, +publish and the channels in docs/security.md, which a new user lacks since Redis 7")
 	}
 	if s.MovingSlots > 0 {
@@ -133,7 +133,7 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 		if r, _ := refusal.Of(err); r.Kind == refusal.Command {
 			fix = "check the rest by hand: docs/nodes.md lists the lines of redis.conf"
 		}
-		add(FindingUntold, SeverityAdvice, "does not tell all: "+err.Error(), fix)
+		add(FindingUntold, SeverityAdvice, "does not report every setting: "+err.Error(), fix)
 	}
 	return found
 }
@@ -143,7 +143,7 @@ func (c *Client) judgeRestart(n NodeReport, add func(k FindingKind, s Severity, 
 	s := n.Status
 	switch guarded := options.Quarantine(&c.set) > 0; {
 	case guarded && s.RunID == "":
-		add(FindingQuarantined, SeverityFailure, "does not tell its run_id, so that the restart guard keeps it out", "allow the user +info")
+		add(FindingQuarantined, SeverityFailure, "does not report its run_id, so the restart guard keeps it out", "allow the user +info")
 		return
 	case guarded && errors.Is(n.Refusal, quorumlock.ErrQuarantined):
 		add(FindingQuarantined, SeverityAdvice, "is in quarantine: "+strings.TrimPrefix(reason(n, n.Refusal), "quorumlock: "), fixOf(n.Refusal))
@@ -194,7 +194,7 @@ func judgeTogether(nodes []NodeReport, quorum int) (found []Finding) {
 	}
 	switch n := len(nodes); {
 	case n == 1:
-		found = append(found, Finding{FindingOneNode, SeverityAdvice, "", "there is one node only: a lock is lost with it", "use three or five nodes"})
+		found = append(found, Finding{FindingOneNode, SeverityAdvice, "", "there is only one node: its loss is the loss of all locks", "use three or five nodes"})
 	case n%2 == 0 && quorum == n/2+1:
 		found = append(found, Finding{FindingEvenNodes, SeverityAdvice, "", fmt.Sprintf("there are %d nodes, of which %d may be down, no more than with %d", n, n-quorum, n-1),
 			fmt.Sprintf("use %d nodes, or %d", n+1, n-1)})

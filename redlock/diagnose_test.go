@@ -147,7 +147,7 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 		"CONFIG denied":     {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", ""), ""},
 		"INFO denied":       {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", ""), ""},
 		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, guard, append(
-			found(redlock.FindingQuarantined, redlock.SeverityFailure, "does not tell its run_id", ""), found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", "")...), "cannot read INFO"},
+			found(redlock.FindingQuarantined, redlock.SeverityFailure, "does not report its run_id", ""), found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", "")...), "cannot read INFO"},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			client, servers := locktest.Client(t, 3, c.opts...)

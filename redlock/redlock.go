@@ -194,10 +194,10 @@ func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
 // confirmed all releases, and the client is closed. It waits at most one TTL for an unreachable
 // node, and then returns an error that matches [quorumlock.ErrUnconfirmed] and names the node.
 //
-// If ctx is done first, Shutdown returns ctx's error, with the locks that are held longest. The
-// client is closed anyway, and the remaining leases are lost. Code that is not the library's cannot
-// hold it up for longer than [Client.Close] says, and not beyond ctx. With a nil ctx, Shutdown
-// returns [quorumlock.ErrNilContext] and the client stays open.
+// If ctx is done first, Shutdown returns ctx's error, with the locks that have been held longest.
+// The client is closed anyway, and the remaining leases are lost. Callers' code cannot hold
+// Shutdown up for longer than [Client.Close] says, nor beyond the end of ctx. With a nil ctx,
+// Shutdown returns [quorumlock.ErrNilContext] and the client stays open.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("quorumlock: Shutdown: %w", quorumlock.ErrNilContext)

@@ -11,7 +11,7 @@ import (
 // fixOf returns the remedy for a refusal.
 func fixOf(err error) string {
 	if errors.Is(err, quorumlock.ErrQuarantined) {
-		return "wait, while a client with the restart guard runs: clients measure the quarantine"
+		return "wait, and keep a client with the restart guard running: clients measure the quarantine"
 	}
 	r, _ := refusal.Of(err)
 	return r.Fix

@@ -44,9 +44,10 @@ import (
 // another writer waits. The reverse would deadlock: Lock with the ctx of a reader's lease returns
 // [quorumlock.ErrUpgrade] at once. A writer becomes a reader with [RWMutex.Downgrade].
 //
-// To lock, to read with the lease's context and to unlock the writer's lease is no downgrade, unlike
-// in Java: the hold stays exclusive until its last lease is unlocked. The reader's context is done
-// with the Unlock, since it descends from that of the writer's lease.
+// In Java, a writer can also take the read lock and then unlock the write lock. Here that is no
+// downgrade: a reader with the context of the writer's lease shares its hold, which stays exclusive
+// until its last lease is unlocked. The reader's context is done after the writer's Unlock, since
+// it descends from that of the writer's lease.
 type RWMutex struct {
 	member         // the write side
 	writer, reader *Mutex

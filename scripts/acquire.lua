@@ -27,8 +27,9 @@ local hold = tonumber(ARGV[4]) or 1
 local again = false
 local former -- the successor of the waiter, if it holds the lock
 
--- EXISTS counts a key once for each time it is named, so the sum tells which keys exist: 1 the
--- counter, more the lock or the queue. Most locks are free and have no queue. They skip this part.
+-- Most locks are free and have no queue. They skip this part. EXISTS counts a key once for each
+-- time it is named, so the sum tells which keys exist: 1 is the counter alone, more is the lock or
+-- the queue.
 local exist = redis.call('exists', KEYS[4], KEYS[1], KEYS[1], KEYS[2], KEYS[2])
 if hold ~= 1 or exist > 1 then
   -- include queue.lua

@@ -6,8 +6,8 @@
 -- before, ms  its time to live in milliseconds: what it was, and what it is now
 --
 -- Redisson reads the messages as 0 and 1. 0 lets one thread of each JVM ask, and counts even if the
--- thread is about to sleep. 1 wakes all that sleep: the one that asks may not wait until the end.
--- A difference of up to 100 ms is not worth their requests.
+-- thread is about to sleep. 1 wakes all sleeping threads, since the one that asks might give up
+-- before the lock ends. A difference of up to 100 ms is not worth their requests.
 if before > ms + 100 then
   -- include fair.lua
   local channel = 'redisson_lock__channel:' .. (string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}')

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the lock
 -- ARGV[#ARGV]  `<quarantine> <server> <age>`. Until a server is known to be as old as the
---              quarantine (ms), it grants no lock that it does not have, since it may have lost one
+--              quarantine (ms), it refuses each lock that it does not have: it may have lost one
 --              that is still held. The caller knows that the server was at least age ms old when
 --              it made the call; server is empty, and age 0, if the caller knows nothing
 --
@@ -15,9 +15,10 @@
 -- alone. The sharers of a shared lock may have left before a hold that was lost. Before
 -- slot_acquire.lua and transfer.lua the guard always applies: an existing semaphore may lack slots.
 --
--- All times of a server move with its clock, its uptime in INFO too. So the clients count its age,
--- each from its first refusal. The key quorumlock_age keeps what the oldest of them knows, for
--- others: it is written every second of a quarantine, and then when the age has doubled.
+-- All times of a server move with its clock, even its uptime in INFO. So the clients count its age,
+-- each from its first refusal. The key quorumlock_age keeps the greatest age that any of them
+-- knows, for the others. It is written every second of a quarantine, and later when the age has
+-- doubled.
 --
 -- A server is a process (run_id) that writes one history (master_replid). A replica that takes over
 -- may lack its master's last writes, and continues under a new ID; master_replid2 is the former

@@ -172,9 +172,9 @@ func TestAStepOfTheServersClockMovesNoQuarantine(t *testing.T) {
 	}
 }
 
-// Clients that come later need not wait: what one of them knows of a server, the server keeps.
-// Otherwise each deployment would begin with a quarantine, and programs that live for a shorter time
-// would never be granted.
+// Later clients need not wait: the server keeps what an earlier client knows of its age. Otherwise
+// each deployment would begin with a quarantine, and programs that live for a shorter time would
+// never be granted.
 func TestClientsShareWhatTheyKnowOfAServer(t *testing.T) {
 	t.Parallel()
 	restarting(t, func(h host) {

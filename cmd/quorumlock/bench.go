@@ -298,7 +298,7 @@ func (b *bench) wipe(c *benchCommand) error {
 	for i, n := range client.nodes {
 		all.Go(func() {
 			if err := b.wipeNode(n); err != nil {
-				failed[i] = fmt.Errorf("%s may have keys of %s for minutes yet: %w", n, b.name, err)
+				failed[i] = fmt.Errorf("%s may have keys of %s for some minutes: %w", n, b.name, err)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ func TestCheckOfUnfitNodesIsExitStatus1AndNamesTheFix(t *testing.T) {
 		"a shard of a cluster": {3, func(s *embedded.Server) { s.Configure("redis_mode", "cluster") }, nil, 1, "use servers that stand alone"},
 		"no permission":        {3, func(s *embedded.Server) { s.Deny("pexpire") }, nil, 1, "(PEXPIRE): allow the user"},
 		"another password":     {3, func(s *embedded.Server) { s.Redis.RequireAuth("another") }, nil, 1, "the right user and password"},
-		"one node":             {1, func(*embedded.Server) {}, nil, 0, "advice: there is one node only"},
+		"one node":             {1, func(*embedded.Server) {}, nil, 0, "advice: there is only one node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers, nodes := tcpNodes(t, c.nodes)

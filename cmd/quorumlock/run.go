@@ -151,7 +151,7 @@ func (c *runCommand) check() error {
 	case c.Wait != nil && c.kept() > 0 && *c.Wait >= c.kept():
 		return usageError(fmt.Sprintf("run: --wait %v outlasts the %v for which the lock is kept, so the command would run again: use a shorter --wait", *c.Wait, c.kept()))
 	case c.Wait != nil && c.Every > 0 && *c.Wait >= c.Every-c.kept():
-		return usageError(fmt.Sprintf("run: --wait %v with --every %v: after so late a run, the next one would be skipped: use a --wait below %v, or --at-least with a shorter time", *c.Wait, c.Every, c.Every-c.kept()))
+		return usageError(fmt.Sprintf("run: --wait %v is too long for --every %v: after a run that late, the next one would be skipped: use a --wait below %v, or --at-least with a shorter time", *c.Wait, c.Every, c.Every-c.kept()))
 	case c.AtLeast < 0:
 		return usageError(fmt.Sprintf("run: --at-least %v is negative: use a positive duration", c.AtLeast))
 	case c.HeldStatus < 0 || c.HeldStatus > maxCommandStatus:
@@ -284,8 +284,8 @@ func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease
 		take = lock.TryLock
 	}
 	lease, err = take(ctx)
-	// Clients measure the quarantine, and the runs of a job may be the only ones: without this, all
-	// would end too soon to measure anything.
+	// Clients measure the quarantine, and the runs of a job may be the only clients: without this
+	// wait, each run would end too soon to measure anything.
 	for !c.waits() && errors.Is(err, quorumlock.ErrQuarantined) && pause(ctx, quarantineLook) {
 		lease, err = take(ctx)
 	}

@@ -108,8 +108,8 @@ func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.
 	return p
 }
 
-// steps are the distances of the axis's marks. The first of them that makes six at most is taken; the
-// longest is enough for 24 hours, the longest timeline.
+// steps are the possible distances between the marks of the axis. The first one that makes at most
+// six marks is used. The last one is enough for 24 hours, the longest timeline.
 var steps = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour}
 

@@ -70,9 +70,9 @@ func (s *SQL) Check(ctx context.Context, tx pgx.Tx, resource string, token uint6
 	return run(ctx, tx, st, err)
 }
 
-// RunInTx runs fn in a transaction of the holder of a lock, and commits it; ctx has the token: see
-// [fence.SQL.RunInTx]. db is a *pgxpool.Pool or a *pgx.Conn. With a pgx.Tx, fn runs in a savepoint,
-// and the row stays locked until the end of that transaction.
+// RunInTx runs fn in a transaction of the holder of a lock, and commits it. ctx carries the token:
+// see [fence.SQL.RunInTx]. db is a *pgxpool.Pool or a *pgx.Conn. With a pgx.Tx, fn runs in a
+// savepoint, and the row stays locked until the end of that transaction.
 func (s *SQL) RunInTx(ctx context.Context, db Beginner, resource string, fn func(tx pgx.Tx) error) error {
 	return runInTx(ctx, db, fn, func(token uint64) (fence.Statement, error) { return s.fence.MarkStatement(resource, token) })
 }

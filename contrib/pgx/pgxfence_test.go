@@ -139,7 +139,7 @@ func TestAStaleHolderIsRefused(t *testing.T) {
 	}
 }
 
-// RunInTx commits the work of a holder, and rolls that of a stale or failed one back.
+// RunInTx commits the work of a holder, and rolls back that of a stale or failed one.
 func TestRunInTxCommitsAllOrNothing(t *testing.T) {
 	pool, table, rows := connect(t, pgx.QueryExecModeCacheStatement)
 	broken, total := errors.New("broken"), int64(0)

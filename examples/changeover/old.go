@@ -49,8 +49,8 @@ func fromRedislock(c *redislock.Client, key string, ttl time.Duration, retry red
 	}
 }
 
-// fromRueidislock is a lock of rueidislock, which renews it until its context ends. So that context
-// must not end with ctx, but after the work.
+// fromRueidislock is a lock of rueidislock, which renews it until its context ends. So the lock's
+// context must outlive ctx, and end after the work.
 func fromRueidislock(l rueidislock.Locker, name string) oldLock {
 	return func(ctx context.Context) (context.Context, func(), error) {
 		kept, abort := context.WithCancel(context.WithoutCancel(ctx))

@@ -80,7 +80,7 @@ func TestMarkOfATransactionEndsWithIt(t *testing.T) {
 	})
 }
 
-// RunInTx commits the work of a holder, and rolls that of a stale or failed one back.
+// RunInTx commits the work of a holder, and rolls back that of a stale or failed one.
 func TestRunInTxCommitsAllOrNothing(t *testing.T) {
 	each(t, func(t *testing.T, d *database) {
 		f, id := d.migrate(t), "in a transaction"

@@ -38,7 +38,7 @@ type answers struct {
 	token       uint64        // of the owner's hold if Granted; after a Park, the last one counted
 	slot        int32         // of a semaphore: the granted slot; valid if Won
 	vacant      int32         // 1 + a slot that was free there; 0: none known
-	apart       bool          // granted or handed over another slot than most: see compareSlots
+	apart       bool          // granted or handed over a different slot than most: see compareSlots
 	expires     time.Duration // when the key that refused should expire, by Mono; 0 if unknown
 	vote        Vote          // on the raise, or on the release
 	gone        bool          // had no key at the release; of an Attach: has nothing to pass on
@@ -53,7 +53,7 @@ type answers struct {
 type handover struct {
 	token uint64
 	slot  int32
-	apart bool // another slot than most handed over
+	apart bool // handed over a different slot than most
 }
 
 // release is what may happen, or have happened, to the release of the attempt.
@@ -79,8 +79,8 @@ type ledger struct {
 // HandedOver reports whether the cell has handed the lock to the attempt's successor.
 func (c *Cell) HandedOver() bool { return c.handed.token > 0 }
 
-// isOpen reports whether the next attempt should win the cell. A cell on the server of another one
-// repeats the answers of that one, and has no vote.
+// isOpen reports whether the next attempt should win the cell. A cell on another cell's server
+// repeats that cell's answers, and has no vote.
 func (c *Cell) isOpen() bool {
 	return c.HandedOver() || !c.copied && (c.Standing == Free || c.Standing == Queued && c.called)
 }
@@ -97,7 +97,8 @@ func (c *Cell) begin(cell int, last int32) {
 	c.answers = answers{of: int32(cell)}
 }
 
-// spare leaves the cell out of an attempt. It keeps its last answer, for the reason of a failure.
+// spare leaves the cell out of an attempt. The cell keeps its last answer, for the reason of a
+// failure.
 func (c *Cell) spare(cell int) {
 	if c.Refusal != nil {
 		c.Refusal.TTL = 0 // unknown from now on
@@ -148,8 +149,9 @@ func (c *Cell) acquired(now Time, r Reply) {
 	case r.Err != nil:
 		c.Standing, c.NotALock, c.leftover = Unknown, r.NotALock, true
 	case r.Again && !c.restored:
-		// An owner is used once, and its request is sent once. So a proxy repeats requests, or a
-		// copy of this process makes the same call. The lock of the copy must not be released.
+		// Each owner is used once, and its request is sent once. So either a proxy repeats
+		// requests, or a copy of this process makes the same call. The lock of the copy must not be
+		// released.
 		c.Standing, c.copied, c.Err = Foreign, true, ErrForeign
 	case r.OK && r.Again, !r.OK && r.Ours: // the server was asked at another address
 		c.Standing, c.copied, c.Err = Unknown, true, ErrDuplicate
@@ -168,8 +170,8 @@ func (c *Cell) acquired(now Time, r Reply) {
 	}
 }
 
-// attached records the answer to an Attach. another: a second cell has already passed on what this
-// one would.
+// attached records the answer to an Attach. another means that another cell has already passed on
+// the same hold.
 func (c *Cell) attached(r Reply, s *Source, another, asking bool) {
 	c.failed = r.Err != nil
 	switch {
@@ -213,8 +215,8 @@ func (c *Cell) raised(r Reply) {
 	}
 }
 
-// confirm makes the cell a part of the hold, as a renewal or a handoff shows. Leftovers of an
-// earlier attempt may be there, too.
+// confirm makes the cell a part of the hold, after a renewal or a handoff has shown that it is.
+// Leftovers of an earlier attempt may be there, too.
 func (c *Cell) confirm() {
 	c.leftover = c.leftover || c.Standing != Granted && c.Standing != Queued
 	c.Standing = Granted

@@ -205,7 +205,7 @@ type Effects struct {
 	Listen   bool    // the waiter waits: subscribe to the messages of the nodes
 	Waiting  bool    // an attempt failed for Reason; set again when late answers change it
 	Lost     Reason  // why the hold is lost; NoReason if it is not
-	Bug      string  // an entry into a phase that must not follow the last one; mostly empty
+	Bug      string  // an entry into a phase that must not follow the last one; empty if none
 	Late     bool    // the first renewal in a row without a quorum
 	Won      int     // with Late: the number of members that it renewed
 	Rounds   []Round // renewals that the step has decided

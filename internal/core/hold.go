@@ -76,13 +76,13 @@ func (m *Machine) hold(now Time) {
 // spreads leases that began together.
 func (m *Machine) firstRenewal() time.Duration { return m.spreadRenewal(m.start, renewSteps/2) }
 
-// spreadRenewal is nextRenewal, or up to so many steps earlier.
+// spreadRenewal returns a random time within that many steps before nextRenewal.
 func (m *Machine) spreadRenewal(start Time, steps int) time.Duration {
 	return m.nextRenewal(start) - m.renewStep()*time.Duration(m.Draw(steps))
 }
 
-// nextRenewal returns when the renewal after one that began at start is due. It is rounded, so that
-// renewals which are due at about the same time have one timer, and go to a node in one write.
+// nextRenewal returns when the renewal after one that began at start is due. The time is rounded,
+// so that renewals due at about the same time share a timer, and a write to each node.
 func (m *Machine) nextRenewal(start Time) time.Duration {
 	return (start.Mono + m.renewAfter()).Truncate(m.renewStep())
 }
@@ -204,8 +204,9 @@ func (m *Machine) renewAll(now Time, ttl time.Duration) {
 	}
 }
 
-// mayShorten reports whether an older call may still run at the cell after the round. It would set
-// the expiry that it had asked for. So the cell has no vote on a TTL that is longer than the lock's.
+// mayShorten reports whether an older call may still run at the cell after the round. Such a call
+// would set the expiry that it asked for. So the cell has no vote on a TTL that is longer than the
+// lock's.
 func (m *Machine) mayShorten(i int32, r *round) bool {
 	c := &m.Cells[i]
 	return c.unsure || c.lostRenewal || c.restored || c.unanswered > 0 ||

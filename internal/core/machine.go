@@ -74,7 +74,7 @@ type census struct {
 	counted int32 // the value of changed at the last count of all cells
 }
 
-// choice is that of the slots of semaphores.
+// choice is the choice of the slots of semaphores.
 type choice struct {
 	slots      []int32 // of each semaphore: the slot of the hold, or the preferred one
 	oneSlot    bool    // the attempt takes these slots and no others
@@ -95,7 +95,8 @@ type past struct {
 	readySince      time.Duration // start of consecutive waits for free cells alone; 0: none
 }
 
-// streaks count attempts that went alike. What doubles with each of them is bounded.
+// streaks count consecutive attempts with the same outcome. A wait that doubles with each of them
+// is bounded.
 type streaks struct {
 	expiredWaits int // attempts that ended with missing answers: see tolerance
 	shortWaits   int // attempts that did not wait for slow nodes: see limitWait
@@ -104,7 +105,7 @@ type streaks struct {
 	rushed       int // the last attempts that followed handoffs within grace of the one before
 }
 
-// trial is the last attempt, and the wait behind it. Each attempt starts with a new one.
+// trial is the last attempt, and the wait after it. Each attempt starts with a new one.
 type trial struct {
 	attempt           int32
 	asked             Time          // before it was sent; the validity counts from here

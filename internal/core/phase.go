@@ -21,12 +21,12 @@ var phases = [...]string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "H
 
 func (p Phase) String() string { return phases[p] }
 
-// LeadsTo reports whether a machine in p may enter next, and whether a step may begin and end so: the
-// proof checks each step, and become each entry.
+// LeadsTo reports whether a machine in p may enter next, and whether a step that begins in p may
+// end in next. The proof checks each step, and become checks each entry.
 func (p Phase) LeadsTo(next Phase) bool { return p == next || slices.Contains(follow[p], next) }
 
-// become is the only writer of the phase. An entry that is not in the table is a bug, and reported. A
-// hold is lost then, and none begins.
+// become is the only writer of the phase. An entry that is not in the table is a bug, and become
+// reports it. Then a hold is lost, and none begins.
 func (m *Machine) become(next Phase) {
 	from := m.phase
 	switch {

@@ -1,13 +1,13 @@
 package core
 
-// A MultiLock whose member cannot be had, because its nodes are down, must not keep others from its
-// healthy members. So once a member lacks a quorum of votes, the waiter leaves the queues of the
-// others, and its attempts ask the lacking members alone. As soon as these have a quorum of votes,
-// whatever these say, the same attempt asks the others, too. There the waiter joins the queues with
-// the ticket of its call, ahead of all who came later.
+// A MultiLock with an unavailable member, whose nodes are down, must not keep other callers from
+// its healthy members. So once a member lacks a quorum of votes, the waiter leaves the queues of
+// the other members, and its attempts ask the lacking members alone. As soon as these have a quorum
+// of votes, for or against, the same attempt asks the others, too. There the waiter joins the
+// queues with the ticket of its call, ahead of all later callers.
 //
-// So a lock that can be had is taken as before: the lowest ticket is the first in all queues, and
-// there is no deadlock. A waiter that has left a queue holds nothing at its nodes.
+// So an available lock is taken as before: the lowest ticket is the first in all queues, and there
+// is no deadlock. A waiter that has left a queue holds nothing at its nodes.
 
 // noteLacking notes the members without a quorum of votes in the last attempt, and those that have
 // one again. It reports whether the next attempt asks these members alone.
@@ -31,10 +31,10 @@ func (m *Machine) noteLacking() bool {
 	return 0 < lacking && lacking < len(m.Cells)
 }
 
-// spare leaves a cell out of the attempt that begins, and leaves its queue. A late Leave that fails
-// now is repeated, and may take the waiter out of the queue after it has joined again. Its next
-// refresh puts it back. No Leave releases a successor, which may belong to a later attempt: only
-// those are released that are known.
+// spare leaves a cell out of the attempt that begins, and leaves its queue. A Leave that fails now
+// is repeated later, and may take the waiter out of the queue after it has joined again. The
+// waiter's next refresh puts it back. A Leave releases only known successors: an unknown one may
+// belong to a later attempt.
 func (m *Machine) spare(i int) {
 	c := &m.Cells[i]
 	last := Call{Do: Leave, Cell: int32(i), Attempt: m.attempt - 1}

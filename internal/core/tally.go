@@ -137,8 +137,8 @@ func (t *tally) openVotes(cell int) int {
 // holds reports whether a fact holds of the lock.
 func (t *tally) holds(f fact) bool { return t.root[f] >= t.tree.root.least[ruleOf[f]] }
 
-// holdsOfMember reports whether a fact holds of the least part of the lock with this cell that the
-// lock, or a larger part, cannot do without.
+// holdsOfMember reports whether a fact holds of the smallest part with this cell that the lock, or
+// a larger part of it, cannot do without.
 func (t *tally) holdsOfMember(cell int, f fact) bool {
 	holds := t.cells[cell]>>f&1 == 1
 	for up := t.tree.groupOf(cell); ; {

@@ -44,8 +44,8 @@ func (m *Machine) triesAgain(now Time) bool {
 // lastTry returns the time at which an attempt of a TryLock ends without the missing answers. It is
 // needed since a node that answers other calls is not silent, however late its answer is.
 // lastAgreement is the same for the agreement on the token and for the answers to the yields. So a
-// TryLock ends within three NodeTimeouts, without the process's own delay (see isLate). Both are 0
-// for a Lock.
+// TryLock ends within three NodeTimeouts, not counting the process's own delay (see isLate). Both
+// are 0 for a Lock.
 func (m *Machine) lastTry() time.Duration       { return m.sinceBegan(2) }
 func (m *Machine) lastAgreement() time.Duration { return m.sinceBegan(3) }
 
@@ -56,9 +56,9 @@ func (m *Machine) sinceBegan(timeouts time.Duration) time.Duration {
 	return m.began.Mono + timeouts*m.cfg.NodeTimeout + m.tries.lag
 }
 
-// isLate reports whether a TryLock waits on at a Tick that was due earlier, since the process was
-// late. Its answers may have arrived, and wait to be read. So it waits once more for as long as the
-// Tick was late, but no longer than a NodeTimeout. It does so once.
+// isLate reports whether a TryLock goes on waiting at a Tick that came late. The process was late,
+// so answers may have arrived unread. The TryLock waits once more, for as long as the Tick was
+// late, but no longer than a NodeTimeout.
 func (m *Machine) isLate(now Time, due time.Duration) bool {
 	late := now.Mono - due
 	if !m.cfg.Tries || late <= 0 || m.tries.lag > 0 {

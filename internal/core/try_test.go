@@ -64,7 +64,8 @@ func wantFailed(t *testing.T, fx *Effects, want Reason) {
 }
 
 // A TryLock whose process stands still for longer than its bound takes the answers that have arrived
-// meanwhile. Without answers it ends as long after the stop as the process was late, or a NodeTimeout.
+// meanwhile. Without answers, it ends as long after the stop as the process was late, but at most a
+// NodeTimeout after.
 func TestATryLockOfALateProcessTakesItsAnswers(t *testing.T) {
 	const stop = time.Second
 	for _, answered := range []bool{true, false} {

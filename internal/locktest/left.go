@@ -8,9 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// Nothing checks that within a second the servers keep only what Keys leaves out, and no goroutine of
-// a call is left. In a synctest bubble, it also checks that subscriptions end, and that no key comes
-// back.
+// Nothing checks that within a second the servers have only keys that Keys leaves out, and that no
+// goroutine of a call is left. In a synctest bubble, it also checks that subscriptions end, and
+// that no key comes back.
 func Nothing(t testing.TB, servers []*embedded.Server) {
 	t.Helper()
 	start := time.Now()

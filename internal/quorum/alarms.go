@@ -63,7 +63,7 @@ func (c *Client) setAlarm() {
 	}
 }
 
-// cancelAlarm wakes a call no more.
+// cancelAlarm cancels the alarm of a call.
 func (c *Client) cancelAlarm(w *call) {
 	c.alarms.mu.Lock()
 	defer c.alarms.mu.Unlock()

@@ -261,7 +261,8 @@ func (c *call) flush() {
 }
 
 // notSent reports whether a TryLock has failed without a quorum, and all its requests were recalled
-// before they were sent. The caller holds c.mu, and has sent the releases, which recall them.
+// before they were sent. The caller holds c.mu, and has sent the releases, which recall the
+// requests.
 func (c *call) notSent() bool {
 	attempts, _ := c.machine.Attempt()
 	return c.place == nil && attempts == 1 && c.asked == 0 && errors.Is(c.last, quorumlock.ErrNoQuorum)
@@ -568,7 +569,7 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 // waitsForOwn logs that the call may be within the hold that it waits for, without its context.
 func (c *call) waitsForOwn(holder quorumlock.Owner) {
 	c.log(func(log *slog.Logger) {
-		log.Warn("quorumlock: waiting for a TTL for the same lease of this process", "lock", c.lock.name, "owner", holder)
+		log.Warn("quorumlock: a Lock has waited a whole TTL for one lease of its own process", "lock", c.lock.name, "owner", holder)
 	})
 }
 

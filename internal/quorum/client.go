@@ -191,8 +191,9 @@ func (c *Client) time() core.Time {
 	return t
 }
 
-// times yields the numbers below n, each with the time. It reads the clocks once for some of them,
-// which cost a system call. A process can be stopped after any reading: an earlier time is no risk.
+// times yields the numbers below n, each with the time. It reads the clocks once for several
+// numbers, since a reading costs a system call. An earlier time is no risk: a process can be
+// stopped after any reading.
 func (c *Client) times(n int) iter.Seq2[int, core.Time] {
 	return func(yield func(int, core.Time) bool) {
 		var now core.Time

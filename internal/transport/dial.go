@@ -78,8 +78,8 @@ func (n *Node) dialWithin(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// dialerOf returns go-redis's dialer. It shakes hands for TLS itself, since a server without TLS most
-// often waits for the rest of what it takes for a command.
+// dialerOf returns go-redis's dialer. It does the TLS handshake itself: a server without TLS
+// usually takes the first bytes for a command, and waits for the rest.
 func (n *Node) dialerOf(o redis.Options) Dialer {
 	config := o.TLSConfig
 	o.TLSConfig = nil

@@ -38,8 +38,8 @@ func (e notSent) Unwrap() error { return e.error }
 // NotSent marks the error for package wire.
 func (notSent) NotSent() {}
 
-// cutOff is the error of calls that may have run in part: they were under way on a connection that
-// has ended, though not for silence, or their slot moves.
+// cutOff is the error of calls that may have run in part: their slot moves, or their connection has
+// ended for a reason other than silence.
 type cutOff struct{ error }
 
 // Unwrap returns the reason.

@@ -56,7 +56,8 @@ func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wi
 			}
 		}
 		if deadline.After(time.Now()) {
-			// A batch of renewals or releases does not wait for one of them. They have tries of their own.
+			// A batch of renewals or releases does not wait for one of them: each has retries of
+			// its own.
 			answer(s.node.sendAlone(ctx, calls, l.lane == quorum.Foreground || len(calls) == 1))
 		} else {
 			answer(unanswered(calls, s.node.unsentNow()))

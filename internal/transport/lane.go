@@ -65,7 +65,7 @@ type lane struct {
 	heard    time.Time           // time of the last reply, or of the connection
 	over     time.Time           // time of the last reply of the last complete pipeline
 	perCall  time.Duration       // average time that a call of a pipeline takes the server
-	// when the answer of a request began that has yet to return, by the lane's own time; zero if none
+	// the start of the answer that has yet to return, by the lane's own time; zero if there is none
 	answering time.Time
 	answers   time.Duration // how long the answers of the current pipeline have taken
 	lag       time.Duration // the sum of the timer's delays: see ownTime
@@ -190,7 +190,7 @@ func (l *lane) refusal(calls []wire.Call, size int) error {
 	case l.closed:
 		return quorumlock.ErrClosed
 	case (l.calls+len(calls) > maxCalls || l.bytes+size > maxBytes) && len(calls) > 0 && all(calls, (*wire.Call).IsFirst):
-		return overtaken{notSent{fmt.Errorf("not sent: first attempts with %d calls of %d bytes wait for the node already", l.calls, l.bytes)}} // the node is up
+		return overtaken{notSent{fmt.Errorf("not sent: first attempts with %d calls of %d bytes already wait for the node", l.calls, l.bytes)}} // the node is up
 	}
 	return nil
 }
@@ -277,8 +277,8 @@ func (l *lane) refuse(err error) (over []*request) {
 // late, so a limit must cover more turns than these.
 const watches = 32
 
-// maxBlocked is how many limits an answer may take before its time counts as silence of the node. An
-// Observer that blocks for good must not keep other callers, such as an Unlock, for ever.
+// maxBlocked is how many limits an answer may take before its time counts as silence of the node.
+// An Observer that blocks forever must not block other callers, such as an Unlock, forever.
 const maxBlocked = 8
 
 // timerStep is the least time between two looks at the limits after one has ended, since each looks
@@ -386,11 +386,12 @@ func (l *lane) expire() {
 }
 
 // takeTurn makes a timer's function as late as the goroutine that reads the answers. A goroutine
-// that a timer starts runs next, before all that wait. A reader waits for its turn: in a process
-// that computes, the reader is woken by the runtime's monitor, which puts it at the end of the
-// global queue, where preempted goroutines wait, too. Gosched goes to the end of the same queue.
-// One is enough, since that queue is served in order by all processors. A reader in a processor's
-// own queue is ahead as well, as these come before the global queue but for one turn in 61.
+// that a timer starts runs next, ahead of all waiting goroutines. A reader waits for its turn: in a
+// process that computes, the reader is woken by the runtime's monitor, which puts it at the end of
+// the global queue, where preempted goroutines wait, too. Gosched goes to the end of the same
+// queue. One call is enough, since all processors serve that queue in order. A reader in a
+// processor's own queue is ahead as well: a processor serves its own queue before the global one,
+// except in one turn of 61.
 func takeTurn() { runtime.Gosched() }
 
 func later(a, b time.Time) time.Time {

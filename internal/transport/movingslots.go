@@ -30,8 +30,8 @@ func (n *Node) MovingSlots(ctx context.Context) (int, error) {
 	return len(moving), err
 }
 
-// openSlots returns the slots that move from or to a server, in its reply to CLUSTER NODES. For each
-// it says [slot->-server] or [slot-<-server].
+// openSlots returns the slots that move from or to a server, from its reply to CLUSTER NODES. The
+// reply lists each as [slot->-server] or [slot-<-server].
 func openSlots(nodes string) (slots []string) {
 	for field := range strings.FieldsSeq(nodes) {
 		if slot, _, ok := strings.Cut(strings.TrimPrefix(field, "["), "-"); ok && field[0] == '[' {

@@ -113,7 +113,7 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call, patient bool) [
 			case !answered(err):
 				reload(n.client)
 				err = n.usedUp(err)
-			case n.cluster && why.Kind == refusal.Stopped: // it has deleted a key, which another server may make now
+			case n.cluster && why.Kind == refusal.Stopped: // it has deleted a key that another server may now make
 				err = cutOff{said}
 			case string(said) != err.Error():
 				err = said
@@ -144,7 +144,7 @@ func isMoving(err error) bool {
 }
 
 // sleep waits for a pause, and reports whether to go on. It returns false at once if ctx would end
-// before.
+// first.
 func (n *Node) sleep(ctx context.Context, pause time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
 		return false

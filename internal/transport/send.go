@@ -9,11 +9,11 @@ import (
 )
 
 // Do runs scripts at the node in the order of calls, none of them twice, and returns at once. It
-// calls answer once, with a reply for each, and perhaps before Do returns. The limit is one of
-// silence: see lane. For a client that New was given, it is a deadline, counted from the sending. A
-// call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have run, or may
-// run later, unless the error marks it as not sent. answer must not block, and must not keep the
-// slice. Do adds to guarded calls what the node knows of the server's age.
+// calls answer once, with a reply for each, and perhaps before Do returns. The limit bounds the
+// silence of the node: see lane. For a client that New was given, it is a deadline, counted from
+// the sending. A call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have
+// run, or may run later, unless the error marks it as not sent. answer must not block, and must not
+// keep the slice. Do adds to guarded calls what the node knows of the server's age.
 //
 // ctx is for the hooks of a client that New was given: its values count, but not its end.
 func (n *Node) Do(ctx context.Context, lane quorum.Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
@@ -30,8 +30,9 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, limit time.Duration, ca
 	}
 }
 
-// lane returns the lane for so many calls. The first renewal of a process would wait for a connect,
-// which takes a busy process or a far node long. So the other lane takes a few calls meanwhile.
+// lane returns the lane for so many calls. The first renewal of a process would wait for a
+// connection, which takes long in a busy process or to a distant node. So the other lane takes a
+// few calls meanwhile.
 func (n *Node) lane(number quorum.Lane, calls int) *lane {
 	const few = 16
 	l := n.lanes[number]

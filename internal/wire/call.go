@@ -82,7 +82,7 @@ func (c Call) At(cell int) Call {
 }
 
 // Guarded adds the restart guard to an acquisition: until the server is known to be as old as the
-// quarantine, it grants no lock that it does not have. A quarantine of 0 adds nothing.
+// quarantine, it refuses each lock that it does not have. A quarantine of 0 adds nothing.
 func (c Call) Guarded(quarantine time.Duration) Call {
 	if quarantine > 0 {
 		switch c.Script {

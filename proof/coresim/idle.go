@@ -19,8 +19,8 @@ type Idle struct {
 }
 
 // idles adds idle times to some plans, in which the clocks of processes and nodes are wrong by
-// hours. A clock that is set back by up to a minute is no clock that forgets; those of nodes that
-// may forget are set back by hours. Its own generator keeps the other seeds unchanged.
+// hours. A node whose clock is set back by up to a minute does not forget. The clocks of nodes that
+// may forget are set back by hours. A generator of its own keeps the other seeds unchanged.
 func (p *Plan) idles() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x1d1e))}
 	if p.Class != bounded || p.Guard || !g.chance(0.2) {
@@ -77,7 +77,7 @@ func (t *tier) rest() {
 		t.outside(p, k.next)
 		t.advance(10 * time.Second) // until all nodes are well
 		if k.got == 0 && len(t.violations) == 0 && !t.keptLate && !far && x.For > time.Minute {
-			t.violate(acquires, "after the idle time %d, p%d did not within %v", i+1, p.number+1, limit)
+			t.violate(acquires, "after the idle time %d, p%d got no lock within %v", i+1, p.number+1, limit)
 		}
 	}
 }

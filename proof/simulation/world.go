@@ -123,8 +123,8 @@ func run(p *Plan) (out Outcome) {
 	return w.outcome()
 }
 
-// afterIdleTimes has every process that lives lock x, and s, once, when token counters have ended at
-// no node, at some of them, and at all.
+// afterIdleTimes has every live process lock x and s once: when token counters have ended at no
+// node, at some nodes, and at all nodes.
 func (w *world) afterIdleTimes() {
 	w.list = slices.DeleteFunc(w.list, func(p *process) bool {
 		if p.dead { // its retries would probe the nodes twice a second
@@ -266,8 +266,8 @@ func (w *world) suffer(f Fault, number int) {
 	}
 }
 
-// ageKey is where guard.lua keeps the age of a server. It is never lost: it must not vouch for the
-// next process, or after a promotion. In coresim it is lost.
+// ageKey is where guard.lua keeps the age of a server. The key is never lost here, so that it is
+// there when it must not vouch: for the next process, or after a promotion. In coresim it is lost.
 const ageKey = "quorumlock_age"
 
 // lose takes keys away from a node.

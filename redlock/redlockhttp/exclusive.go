@@ -26,10 +26,10 @@ import (
 // A request does not wait for its lock. If TryLock fails, refuse answers instead of the handler. A
 // nil refuse means [Refuse].
 //
-// The request of the handler has the lease's context, which is cancelled when the lock is lost. So
-// [quorumlock.LeaseOf] finds the lease, and package fence its token. The lock is released when the
-// handler returns or panics. A handler that runs until its context is done should also return at a
-// Shutdown of the client: see [quorumlock.Stopping].
+// The handler's request has the lease's context, which is cancelled when the lock is lost. So
+// [quorumlock.LeaseOf] finds the lease, and package fence finds its token. The lock is released
+// when the handler returns or panics. A handler that runs until its context is done should also
+// return at a Shutdown of the client: see [quorumlock.Stopping].
 //
 // A middleware with a timeout, such as [http.TimeoutHandler], must be outside of this wrapper:
 //

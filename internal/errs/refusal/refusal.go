@@ -64,7 +64,7 @@ var texts = []struct {
 	Refusal
 }{
 	{"the restart guard cannot read INFO", Refusal{Permission, "allow the user +info"}},
-	{"the restart guard cannot use the key quorumlock_age", Refusal{Permission, "allow the user ~quorumlock_age, and delete the key if it is no string"}},
+	{"the restart guard cannot use the key quorumlock_age", Refusal{Permission, "allow the user ~quorumlock_age, and delete the key if it is not a string"}},
 	{"ACL failure in script", Refusal{Permission, permit}},               // since Redis 7.2
 	{"The user executing the script can't", Refusal{Permission, permit}}, // before
 	{"Unknown Redis command called from", Refusal{Command, command}},

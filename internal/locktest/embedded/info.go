@@ -41,7 +41,7 @@ func (s *Server) Promote() {
 	s.info.replid, s.info.replid2 = newID(), s.info.replid
 }
 
-// Retire gives the server another replication ID, as a master does that has had no replica for an
+// Retire gives the server another replication ID, like a master that has had no replica for an
 // hour.
 func (s *Server) Retire() {
 	s.mu.Lock()
@@ -174,8 +174,8 @@ func (i *info) setting(name string) string {
 		"appendonly": "yes", "appendfsync": "always", "save": "", "no-appendfsync-on-rewrite": "no", "connected_slaves": "0"}[name]
 }
 
-// uptime returns whole seconds of a clock without fractions, which a step of the clock moves, as in
-// Redis.
+// uptime returns the difference of two readings of the clock in whole seconds. As in Redis, a step
+// of the clock moves it.
 func (i *info) uptime() int64 { return time.Now().Add(i.clock).Unix() - i.started.Unix() }
 
 // newID returns 40 hexadecimal digits.

@@ -22,7 +22,7 @@ type Admission[N comparable, C any] struct {
 }
 
 // line has the attempts that wait for the same quorums of the same nodes. None of them waits behind
-// one that needs a node which it does not need.
+// an attempt that needs a node that it does not need itself.
 type line[N comparable, C any] struct {
 	nodes []N
 	need  int
@@ -41,7 +41,7 @@ type Applicant[N comparable, C any] struct {
 // Quorum is a lock whose attempts need a place.
 type Quorum[N comparable] interface {
 	Nodes() []N                // each once
-	Need() int                 // how many of Nodes are a quorum, whichever; 0 if that depends
+	Need() int                 // how many of Nodes form a quorum, whichever they are; 0 if there is no such number
 	IsQuorum(some []bool) bool // whether those of Nodes with true are a quorum
 }
 
@@ -94,9 +94,10 @@ func (a *Admission[N, C]) Admit() (admitted *Applicant[N, C]) {
 }
 
 // claimed returns the nodes at which an attempt waits for others to finish: later ones must not
-// take the room, or it would never have enough at all of its nodes at the same time. An attempt
-// that lacks a node which fails claims nothing. try is called with the first attempt of each line,
-// in the order of the calls, unless an earlier one claims a node of it; false ends the search.
+// take that room, or the attempt would never have room at all of its nodes at the same time. An
+// attempt that lacks a failing node claims nothing. try is called with the first attempt of each
+// line, in the order of the calls, unless an earlier one claims one of its nodes; false ends the
+// search.
 func (a *Admission[N, C]) claimed(try func(*Applicant[N, C]) bool) (nodes []N) {
 	for _, q := range a.lines {
 		if overlaps(q.nodes, nodes) {
@@ -119,7 +120,7 @@ func overlaps[N comparable](some, others []N) bool {
 	return len(others) > 0 && slices.ContainsFunc(some, func(n N) bool { return slices.Contains(others, n) })
 }
 
-// are returns of which nodes a question about their limits is true.
+// are returns for each node whether is holds for its limit.
 func (a *Admission[N, C]) are(nodes []N, is func(*Limit) bool) []bool {
 	some := make([]bool, len(nodes))
 	for i, n := range nodes {
@@ -140,8 +141,8 @@ func (a *Admission[N, C]) Leave(t *Applicant[N, C]) {
 	}
 }
 
-// Without returns the attempts that wait for nodes of which no quorum has is, and perhaps others of
-// locks whose Need is 0.
+// Without returns the attempts that wait for nodes without a quorum for which is holds. It may also
+// return other attempts, for locks whose Need is 0.
 func (a *Admission[N, C]) Without(is func(N) bool) (some []*Applicant[N, C]) {
 	for _, q := range a.lines {
 		has := make([]bool, len(q.nodes))
@@ -204,9 +205,9 @@ const tripFor = 10 * time.Second
 
 // Limit is the number of attempts that may be in flight at a node. By Little's law, it is how many
 // the node answers within an undisturbed round trip plus queueing. Like BBR (Cardwell et al., ACM
-// Queue 2016), it follows the rate of the answers and the round trip, and not losses. Like BBR, it
-// measures the round trip by itself: the mean while at most leastLimit attempts are in flight. If
-// there have been more for tripFor, it lets the others land first.
+// Queue 2016), it follows the rate of the answers and the round trip, not losses. Like BBR, it
+// measures the round trip without a queue: the mean while at most leastLimit attempts are in
+// flight. If more have been in flight for tripFor, it first lets the others land.
 //
 // A limit at most doubles in a round trip, and always admits one attempt. So it is back a few round
 // trips after the node recovers.
@@ -296,7 +297,7 @@ func (l *Limit) Landed(ok bool, took, now time.Duration) {
 }
 
 // measure notes the mean round trip of a period. Even without a queue, round trips differ, so the
-// shortest would be too short. One after a stall may be long, so the noted trip at most doubles.
+// shortest would be too short. A trip after a stall may be long, so the noted trip at most doubles.
 func (l *Limit) measure(trip, now time.Duration) {
 	switch {
 	case l.trip == 0:

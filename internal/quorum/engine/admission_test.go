@@ -64,7 +64,7 @@ func TestALimitFollowsTheRateOfItsNode(t *testing.T) {
 	}
 }
 
-// A node of any capacity, the round trips to which differ, does not hold up attempts.
+// A node whose round trips differ does not hold up attempts, whatever its capacity.
 func TestRoundTripsThatDifferAreNoQueue(t *testing.T) {
 	for _, tt := range []struct{ least, most time.Duration }{
 		{60 * time.Millisecond, 140 * time.Millisecond}, {20 * time.Millisecond, 120 * time.Millisecond}, {5 * time.Millisecond, 95 * time.Millisecond}, {250 * time.Millisecond, 251 * time.Millisecond},
@@ -252,7 +252,7 @@ func TestThePauseOfFailedAttemptsGrows(t *testing.T) {
 	}
 }
 
-// needs is a lock of nodes of which it needs so many.
+// needs is a lock that needs a number of its nodes.
 type needs struct {
 	majority
 	need int

@@ -135,7 +135,7 @@ func (r *PendingReleases[R]) Done(due []PendingRelease[R], outcomes []Outcome, n
 // Unconfirmed returns how many releases wait for a first confirmation, without those under way.
 func (r *PendingReleases[R]) Unconfirmed() int { return len(r.unconfirmed) }
 
-// Len returns the number of releases, with those under way.
+// Len returns the number of releases, including those in flight.
 func (r *PendingReleases[R]) Len() int {
 	return len(r.unconfirmed) + len(r.confirmed) + r.underWay
 }

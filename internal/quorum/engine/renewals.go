@@ -70,7 +70,7 @@ func (rs *Renewals[N, R]) at(n N) *renewer[N, R] {
 	return r
 }
 
-// PerSecond is the unit of Expect: a millionth of a renewal a second.
+// PerSecond is the unit of Expect: a millionth of a renewal per second.
 const PerSecond = 1e6
 
 // Expect adds to the renewals that the holds take at a node, in PerSecond.

@@ -221,7 +221,7 @@ func TestALockThatWaitsForItselfIsLoggedOnce(t *testing.T) {
 				locktest.Must(t, err, "Lock")
 				locktest.MustUnlock(t, inner)
 			}
-			locktest.Equal(t, len(log.Lines("waiting for a TTL for the same lease of this process", "lock=x")), want, "the lines of the log")
+			locktest.Equal(t, len(log.Lines("a Lock has waited a whole TTL for one lease of its own process", "lock=x")), want, "the lines of the log")
 		})
 	}
 }

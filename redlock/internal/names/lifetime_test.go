@@ -50,8 +50,8 @@ func documented(t *testing.T, ttl time.Duration) map[*regexp.Regexp]time.Duratio
 }
 
 // Every kind of lock is used, with each feature that leaves a key, by clients that live and by one
-// that dies as a holder and as a waiter. Each key is in the table of docs/nodes.md, and goes in the
-// time that it says. Then nothing is left.
+// that dies as a holder and as a waiter. Each key is in the table of docs/nodes.md, and is gone
+// within the time that the table says. Then nothing is left.
 func TestNoKeyStays(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const ttl = 30 * time.Second // the longest: of a detached hold

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// The first waiter of a free lock is dead. Until its entry has ended, a TryLock is refused, and soon:
-// no living waiter takes so long.
+// The first waiter of a free lock is dead. Until its entry has ended, a TryLock is refused soon: no
+// live waiter takes so long.
 func TestATryLockBehindADeadWaiterIsRefusedSoon(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 2, 3)

@@ -58,8 +58,8 @@ func oneGrant(t *testing.T, l quorumlock.Locker) uint64 {
 	return lease.Token()
 }
 
-// Tokens rise with any clock of the client, at once, and after idle minutes and days: a counter is
-// kept for minutes. A client with a wild clock pushes no tokens up.
+// Tokens rise whatever the client's clock shows, at once and after idle minutes and days: a counter
+// is kept for minutes. A client with a wild clock pushes no tokens up.
 func TestTokensFollowNoClientsClock(t *testing.T) {
 	for kind, grant := range kinds {
 		for _, ahead := range []time.Duration{0, -30 * time.Minute, -48 * time.Hour, -40 * year, 3 * time.Hour, 100 * year} {

@@ -146,7 +146,7 @@ func (s *Stage) Close() error {
 	return errs.Join(failed...)
 }
 
-// wipe deletes all there is of the lock, of which the token counter would be kept for minutes.
+// wipe deletes all keys of the lock. Otherwise the token counter would stay for minutes.
 func (s *Stage) wipe() error {
 	ctx, cancel := context.WithTimeout(context.Background(), node.DefaultTimeout)
 	defer cancel()
@@ -154,7 +154,7 @@ func (s *Stage) wipe() error {
 	for _, n := range s.nodes {
 		for _, key := range []string{s.name, wire.TokenKey(s.name), wire.QueueKey(s.name), wire.EntriesKey(s.name)} {
 			if err := n.Client().Del(ctx, key).Err(); err != nil {
-				failed = append(failed, fmt.Errorf("%s may have %s for minutes yet: delete it: %w", n, key, err))
+				failed = append(failed, fmt.Errorf("%s may have %s for some minutes: delete it: %w", n, key, err))
 				break
 			}
 		}
