@@ -11,7 +11,7 @@ type State struct {
 	HoldCount int
 
 	TTL   time.Duration // until the key expires; 0 if the lock is free
-	Token uint64        // the last fencing token; 0 if there was none in the last minutes
+	Token uint64        // the last fencing token; 0 if there was none in the last few minutes
 
 	// Waiting is the length of the queue. A client has up to three entries in it, one for each
 	// reader, and for a semaphore of k slots up to min(k, 64) + 2.

@@ -51,10 +51,10 @@ type Latch struct{ latch *quorum.Latch }
 // Latch return an error that matches [quorumlock.ErrMisuse]. [quorumlock.MaxName] bounds the name.
 //
 // All users of a latch must pass the same n. Calls with another n return
-// [quorumlock.ErrLatchMismatch]. If the name was that of a mutex within the last minutes, or belongs to
-// another kind, calls return [quorumlock.ErrWrongKind]. So does a mutex with the name of a latch.
-// In all of these cases a quorum of the nodes is unchanged. The error names the first node that
-// refused.
+// [quorumlock.ErrLatchMismatch]. If the name was that of a mutex within the last few minutes, or
+// belongs to another kind, calls return [quorumlock.ErrWrongKind]. So does a mutex with the name of
+// a latch. In all of these cases a quorum of the nodes is unchanged. The error names the first node
+// that refused.
 func (c *Client) Latch(name string, n int, opts ...quorumlock.Option) *Latch {
 	set, err := c.resolve(opts)
 	if err == nil {

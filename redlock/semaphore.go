@@ -60,7 +60,8 @@ var _ quorumlock.Locker = (*Semaphore)(nil)
 // Semaphore returns the semaphore of that name, with 1 to [quorumlock.MaxPermits] permits. It does
 // no I/O and starts no goroutine. If the name, permits or an option is invalid, the methods of the
 // Semaphore return an error that matches [quorumlock.ErrMisuse]. If the name belongs to another
-// kind, or was that of a mutex within the last minutes, its methods return [quorumlock.ErrWrongKind].
+// kind, or was that of a mutex within the last few minutes, its methods return
+// [quorumlock.ErrWrongKind].
 func (c *Client) Semaphore(name string, permits int, opts ...quorumlock.Option) *Semaphore {
 	cell, err := quorum.SlotsOf(permits)
 	m := c.mutex(name, cell, err, opts)

@@ -83,7 +83,7 @@ func (v lockView) print(w io.Writer) error {
 	case v.Token > 0:
 		fmt.Fprintf(&b, "free, last token %d\n", v.Token)
 	default:
-		b.WriteString("free, and not used in the last minutes\n")
+		b.WriteString("free, and not used in the last few minutes\n")
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range v.Readers {

@@ -152,7 +152,7 @@ func serveMany(t *testing.T, nodes string) {
 		"/api/locks":           `"waiting":10000`,
 		"/api/lock?name=long":  `"waiting":10000`,
 		"/lock?name=long":      "And 9900 more",
-		"/lock?name=lock:9999": "none in the last minutes",
+		"/lock?name=lock:9999": "none in the last few minutes",
 	} {
 		began := time.Now()
 		status, body, err := fetch(s.url + path)

@@ -52,7 +52,7 @@ type Lock struct {
 	shared   bool         // all cells are shared
 	slots    int          // how many callers can hold the lock at one time, unless it is shared
 	detaches bool         // leases can be detached
-	need     int          // how many of nodes form a quorum, whichever they are; 0 if the members of a MultiLock differ
+	need     int          // how many of nodes form a quorum; 0 if the members of a MultiLock differ
 	locks    int          // number of locks; 1 unless it is a MultiLock
 	size     int          // bytes of all their names, with prefixes
 	places   map[Cell]int // index of each cell in cells; nil unless it is a MultiLock

@@ -113,7 +113,7 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call, patient bool) [
 			case !answered(err):
 				reload(n.client)
 				err = n.usedUp(err)
-			case n.cluster && why.Kind == refusal.Stopped: // it has deleted a key that another server may now make
+			case n.cluster && why.Kind == refusal.Stopped: // it deleted a key that another server may now make
 				err = cutOff{said}
 			case string(said) != err.Error():
 				err = said

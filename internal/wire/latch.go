@@ -116,7 +116,7 @@ func latchRefusal(said string, n int) error {
 	case what == "semaphore":
 		return wrongKind{"latch", "a semaphore"}
 	case what == "token":
-		return wrongKind{"latch", "a mutex or a read-write lock that was locked within the last minutes"}
+		return wrongKind{"latch", "a mutex or a read-write lock that was locked within the last few minutes"}
 	case what == "ids":
 		return wrongKind{"latch", "a latch whose key " + latchPrefix + " holds another type of value"}
 	case what == "field" && field == "mode":

@@ -156,7 +156,7 @@ func asNumber(v any) (float64, bool) {
 func noSemaphore(what string) error {
 	switch {
 	case what == "token":
-		return wrongKind{"semaphore", "a mutex or a read-write lock that was locked within the last minutes"}
+		return wrongKind{"semaphore", "a mutex or a read-write lock that was locked within the last few minutes"}
 	case what == "mode", isOwner(what):
 		return wrongKind{"semaphore", "a mutex or a read-write lock"}
 	case what == latchField:

@@ -41,7 +41,7 @@ type Applicant[N comparable, C any] struct {
 // Quorum is a lock whose attempts need a place.
 type Quorum[N comparable] interface {
 	Nodes() []N                // each once
-	Need() int                 // how many of Nodes form a quorum, whichever they are; 0 if there is no such number
+	Need() int                 // how many of Nodes form a quorum; 0 if it depends on which
 	IsQuorum(some []bool) bool // whether those of Nodes with true are a quorum
 }
 
