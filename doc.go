@@ -44,7 +44,8 @@
 //     The nodes' clocks may differ from each other. A node forgets if its clock is set back by more
 //     than a minute. Readers of a read-write lock share tokens: a reader's token is at least that
 //     of the last writer before it, and lower than that of the next. Each slot of a semaphore has
-//     its own tokens. If too many nodes forget, token order depends on clocks: keep NTP running.
+//     its own tokens. If too many nodes forget, token order depends on clocks: keep NTP running. For
+//     tokens, a restart that loses counters is forgetting under WithRestartGuard, too.
 //  5. A call that failed, was cancelled or timed out leaves no lock and no queue entry. Only token
 //     counters remain, for minutes, or for years if Redisson clients also use the lock. A node may
 //     be frozen, cut off, restarted or failed over. Its leftovers are removed within two seconds of

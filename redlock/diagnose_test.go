@@ -242,7 +242,7 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := locktest.Client(t, 1)
 		h := check(t, c, true)
-		finds(t, h, redlock.Finding{Kind: redlock.FindingOneNode, Severity: redlock.SeverityAdvice, Problem: "one node only", Fix: "three or five"})
+		finds(t, h, redlock.Finding{Kind: redlock.FindingOneNode, Severity: redlock.SeverityAdvice, Problem: "there is only one node", Fix: "three or five"})
 		if !h.OK() {
 			t.Error("one node is not OK")
 		}

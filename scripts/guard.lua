@@ -22,7 +22,9 @@
 --
 -- A server is a process (run_id) that writes one history (master_replid). A replica that takes over
 -- may lack its master's last writes, and continues under a new ID; master_replid2 is the former
--- one. A server that was never a replica keeps its age if its ID changes.
+-- one, which Redis forgets some time after the last replica has gone. So a server keeps its age
+-- under a new ID only if it has no former one and the key, which a replica copies from its master,
+-- names its process.
 if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS[1]) == 0 then
   local function field(info, name)
     local _, last = string.find(info, '\n' .. name .. ':', 1, true)
@@ -41,8 +43,10 @@ if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS
     return redis.error_reply('ERR the restart guard cannot use the key quorumlock_age: ' .. kept.err)
   end
 
+  local named = string.match(kept or '', '^(%S+) %d+$')
+  local same = named and string.match(named, '^(.*):') == run and not string.find(former, '[^0]')
   local function ageOf(known, age)
-    local itself = known == run .. ':' .. id or not string.find(former, '[^0]') and string.match(known or '', '^(.*):') == run
+    local itself = known == run .. ':' .. id or same and string.match(known or '', '^(.*):') == run
     return itself and tonumber(age) or 0
   end
   local limit, known, claim = string.match(ARGV[#ARGV], '^(%d+) (%S*) (%d+)$')

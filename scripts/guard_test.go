@@ -224,6 +224,19 @@ func TestAnotherReplicationIDAloneIsNoPromotion(t *testing.T) {
 	})
 }
 
+// A master that becomes one again after a failover lacks the last writes of the master in between,
+// and forgets its former replication ID. Its data name that other master.
+func TestAFormerMasterIsOutAfterItHasForgottenTheFailover(t *testing.T) {
+	t.Parallel()
+	restarting(t, func(h host) {
+		h.isOut()
+		locktest.Must(t, h.Redis.Set("quorumlock_age", "another:id 1000000000"), "Set")
+		h.Promote()
+		h.Retire()
+		h.isOut()
+	})
+}
+
 // What a script cache knows says nothing of the data: that the guard's script is new to a server is
 // no reason to be out, and that somebody has brought it is none to be in.
 func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -76,5 +77,23 @@ func TestTokensRiseAndFollowTheHintWithinAMinuteOfTheNodesClock(t *testing.T) {
 				t.Errorf("the counter is %d, want %d in plain digits", in.Token, tt.want)
 			}
 		})
+	}
+}
+
+// Redisson begins a missing counter at 1. A reader goes on from the clock, as a writer does.
+func TestAReaderGoesOnFromNoCounterOfRedissonsThatIsNew(t *testing.T) {
+	s := start(t)
+	s.setClock(today)
+	before := s.grant("x", alice, 1, uint64(today.UnixMicro()))
+	s.release("x", alice, 1)
+	s.wait(5 * time.Minute)
+	s.put(wire.TokenKey("x"), "1")
+	for _, owner := range []quorumlock.Owner{bob, "carol:1"} {
+		if a := s.acquired(wire.Acquire("x", owner, ttl, 1, uint64(s.now.UnixMicro())).Shared()); a.Token <= before.Token {
+			t.Errorf("a reader has the token %d after %d", a.Token, before.Token)
+		}
+	}
+	if d := s.data.TTL(wire.TokenKey("x")); d != 0 {
+		t.Errorf("Redisson's counter ends after %v", d)
 	}
 }

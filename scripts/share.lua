@@ -115,8 +115,9 @@ local there = true
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
 local token = last
-if last == 0 or ARGV[4] == 'keep' and asked > last then
-  -- There is no counter to go on from: see acquire.lua.
+if last < 9e14 or ARGV[4] == 'keep' and asked > last then
+  -- There is no counter to go on from, or only a new one of Redisson, which begins at 1: see
+  -- acquire.lua.
   token = (ARGV[4] == 'keep' or math.abs(asked - now) <= 60000000) and asked or now - now % 10000000 + 10000000
   local left, keep = redis.call('pttl', KEYS[4]), math.max(0, (token - now) / 1000) + math.max(ARGV[2], 120000) + 60000
   if left == -1 then

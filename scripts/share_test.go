@@ -70,6 +70,7 @@ func TestAShareIsHandedToOneWaiterForSeveralLocks(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := gather(t)
+			s.setClock(today)
 			write := what == "a writer leaves"
 			if write {
 				s.grant("x", "writer:1", 1, 100)
@@ -144,6 +145,7 @@ func TestAWriterInALongQueueOfReaders(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := gather(t)
+			s.setClock(today)
 			s.share("reader:1", ttl)
 			for i := range n {
 				s.do(wire.Yield("x", several(i).Waiter+".1", several(i)).Shared())

@@ -202,6 +202,9 @@ func (m *Machine) awaits(c *Cell) bool {
 // grant must not stay. If there is no next attempt, a late Yield must leave no entry in a queue.
 func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 	c := &m.Cells[k.Cell]
+	if k.Do == Keep && failed && m.promised > m.kept { // the key would stay for the longer TTL
+		k.Do = Release
+	}
 	if !k.Do.IsRelease() {
 		return k, 0
 	}
@@ -222,6 +225,10 @@ func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 	}
 	return k, times
 }
+
+// Promised returns until when nodes may keep the key, by the monotonic clock, if that is longer than
+// a TTL; else 0.
+func (m *Machine) Promised() time.Duration { return m.promised }
 
 // Granted returns the number of members that the attempt has won.
 func (m *Machine) Granted() int { return int(m.tallies().root[hasWon]) }

@@ -61,7 +61,7 @@ func (m *Machine) sinceBegan(timeouts time.Duration) time.Duration {
 // late, but no longer than a NodeTimeout.
 func (m *Machine) isLate(now Time, due time.Duration) bool {
 	late := now.Mono - due
-	if !m.cfg.Tries || late <= 0 || m.tries.lag > 0 {
+	if !m.cfg.Tries || late <= m.cfg.NodeTimeout/16 || m.tries.lag > 0 { // all timers are a little late
 		return false
 	}
 	again := min(late, m.cfg.NodeTimeout)

@@ -54,6 +54,7 @@ type call struct {
 	busy       bool          // a goroutine is in flush
 	fails      bool          // flush closes decided
 	asked      int           // requests with the first attempt, without those that were recalled
+	recalls    bool          // some were recalled
 	ticket     int64         // of the last attempt: see setTicket
 	unsure     bool          // too few node clocks were known for ticket
 	acceptance engine.Acceptance
@@ -265,7 +266,7 @@ func (c *call) flush() {
 // requests.
 func (c *call) notSent() bool {
 	attempts, _ := c.machine.Attempt()
-	return c.place == nil && attempts == 1 && c.asked == 0 && errors.Is(c.last, quorumlock.ErrNoQuorum)
+	return c.place == nil && attempts == 1 && c.recalls && c.asked == 0 && errors.Is(c.last, quorumlock.ErrNoQuorum)
 }
 
 // send sends calls, grouped by node. ctx belongs to the caller that waits for the replies. Renewals
@@ -438,6 +439,7 @@ func (b *request) recalled() {
 	now := c.lock.client.time()
 	if b.placed {
 		c.asked--
+		c.recalls = true
 	}
 	for i := range b.calls {
 		c.applyAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: engine.Recalled(b.calls[i].Do, answers)})
@@ -481,7 +483,7 @@ func (c *call) keepPending(k *core.Call, err error) {
 		return
 	}
 	l := c.lock
-	life := max(l.set.TTL, c.machine.Life())
+	life := max(l.set.TTL, c.machine.Life(), c.machine.Promised()-c.at.Mono)
 	p := pendingRelease{call: (&encoder{call: c}).script(&again, nil), life: life, until: time.Now().Add(life)}
 	l.client.addPending(pendingAt{l.cells[k.Cell].Node, err != nil && !isDown(err)}, p, twice, err == nil)
 }

@@ -39,12 +39,16 @@ func (n *Node) guard(always bool) (refusal wire.Reply, out bool) {
 	limit, claim, _ := strings.Cut(n.args[len(n.args)-1], " ")
 	kept, _ := key.get()
 	quarantine, _ := tonumber(limit)
-	age, claimed := n.ageIn(kept), n.ageIn(claim)
+	server, at, _ := strings.Cut(kept, " ")
+	if at == "" || decimal(at) != at {
+		server = ""
+	}
+	age, claimed := n.ageIn(kept, server), n.ageIn(claim, server)
 	enough := 2 * age
 	if age < quarantine {
 		enough = min(age+1000, quarantine)
 	}
-	server := n.Info.Run + ":" + n.Info.History
+	server = n.Info.Run + ":" + n.Info.History
 	if claimed >= enough {
 		key.set(server + " " + whole(claimed))
 	}
@@ -57,17 +61,23 @@ func (n *Node) guard(always bool) (refusal wire.Reply, out bool) {
 	return wire.Reply{Value: []any{int64(3), int64(quarantine - age), int64(age), server}}, true
 }
 
-// ageIn returns the age in a text `<server> <age>`, or 0 if it is another server's.
-func (n *Node) ageIn(s string) float64 {
+// ageIn returns the age in a text `<server> <age>`, or 0 if it is another server's. kept is the
+// server that the data name.
+func (n *Node) ageIn(s, kept string) float64 {
 	server, at, ok := strings.Cut(s, " ")
 	if !ok || at == "" || decimal(at) != at {
 		return 0
 	}
-	end := strings.LastIndexByte(server, ':')
-	itself := server == n.Info.Run+":"+n.Info.History || strings.Trim(n.Info.Former, "0") == "" && end >= 0 && server[:end] == n.Info.Run
+	itself := server == n.Info.Run+":"+n.Info.History ||
+		strings.Trim(n.Info.Former, "0") == "" && processOf(server) == n.Info.Run && processOf(kept) == n.Info.Run
 	if !itself {
 		return 0
 	}
 	age, _ := tonumber(at)
 	return age
+}
+
+// processOf returns the process of a server's name; empty if there is none.
+func processOf(server string) string {
+	return server[:max(strings.LastIndexByte(server, ':'), 0)]
 }

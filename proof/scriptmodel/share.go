@@ -35,7 +35,7 @@ func (n *Node) share() wire.Reply {
 
 	last := n.count()
 	now, asked, token := float64(n.now), n.number(3), last
-	if keeps := how == "keep"; last == 0 || keeps && asked > last {
+	if keeps := how == "keep"; last < 9e14 || keeps && asked > last {
 		token = soon(now)
 		if keeps || math.Abs(asked-now) <= minute {
 			token = asked

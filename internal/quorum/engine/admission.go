@@ -200,8 +200,10 @@ const (
 // share a pipeline, so a node reaches its full rate. More would only wait at the node.
 const queueing = 25 * time.Millisecond
 
-// tripFor is how long a measured round trip counts.
-const tripFor = 10 * time.Second
+const (
+	tripFor    = 10 * time.Second // how long a measured round trip counts
+	measureFor = time.Second      // how long a node may take for the next measurement
+)
 
 // Limit is the number of attempts that may be in flight at a node. By Little's law, it is how many
 // the node answers within an undisturbed round trip plus queueing. Like BBR (Cardwell et al., ACM
@@ -304,6 +306,8 @@ func (l *Limit) measure(trip, now time.Duration) {
 		l.trip, l.tripAt = trip, now
 	case l.peak <= leastLimit:
 		l.trip, l.tripAt, l.measuring = min(trip, 2*max(l.trip, time.Millisecond)), now, false
+	case now-l.tripAt > tripFor+measureFor: // attempts for the other nodes kept it busy
+		l.tripAt, l.measuring = now, false
 	case now-l.tripAt > tripFor:
 		l.measuring = true
 	}
