@@ -75,7 +75,7 @@ var bugs = []mutation.Bug{
 	// Servers and connections.
 	bug("a server grants right after it starts", "scripts/guard.lua", "if age < quarantine then", "if false then", wire(4000, "mutual exclusion")),
 	bug("a quarantine is measured by the server's clock", "scripts/guard.lua", "age = math.max(age, claim)", "age = math.max(age, claim, tonumber(string.match(server, 'uptime_in_seconds:(%-?%d+)')) * 1000)", wire(8000, "mutual exclusion")),
-	bug("a promotion is not noticed", "scripts/guard.lua", "not string.find(former, '[^0]') and", "true and", wire(6000, "mutual exclusion")),
+	bug("a promotion is not noticed", "scripts/guard.lua", "or same and string.match", "or string.match", wire(6000, "mutual exclusion")),
 	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.takeLost", "lost[last].unsent", "true", wire(400, "nothing takes effect twice")),
 	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400, "nothing is left behind")),
 
