@@ -280,16 +280,17 @@ func (l *Limit) Landed(ok bool, took, now time.Duration) {
 		l.took += took
 		trip = l.took / time.Duration(l.answered)
 	}
-	if now-l.since < trip { // the answers are those of the last limit
+	trip = max(trip, l.trip) // the first answers after a pause come early
+	if now-l.since < trip {  // the answers are those of the last limit
 		return
 	}
 	want, measuring := l.most/2, l.measuring
 	if l.silent = l.answered == 0; !l.silent {
-		l.measure(trip, now)
-		want = float64(l.peak) * float64(l.trip+max(queueing, l.trip/4)) / float64(max(trip, 1))
+		l.measure(l.took/time.Duration(l.answered), now)
+		want = float64(l.peak) * float64(l.trip+max(queueing, l.trip/4)) / float64(max(trip, l.trip, 1))
 	}
 	// A node that was not used to its limit may be able to do more, or not.
-	if used := l.peak >= int(l.most); !measuring && (used || want < l.most) {
+	if used := l.peak >= int(l.most); !measuring && (used || want < l.most) && (l.trip > 0 || l.silent) {
 		l.most = min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)
 	}
 	l.since, l.peak, l.answered, l.took = now, l.flight, 0, 0
@@ -302,12 +303,14 @@ func (l *Limit) Landed(ok bool, took, now time.Duration) {
 // shortest would be too short. A trip after a stall may be long, so the noted trip at most doubles.
 func (l *Limit) measure(trip, now time.Duration) {
 	switch {
-	case l.trip == 0:
-		l.trip, l.tripAt = trip, now
+	case l.trip == 0 && l.peak <= leastLimit:
+		l.trip, l.tripAt, l.measuring = trip, now, false
+	case l.trip == 0 && !l.measuring: // the first attempts may have come at once
+		l.tripAt, l.measuring = now-tripFor, true
 	case l.peak <= leastLimit:
 		l.trip, l.tripAt, l.measuring = min(trip, 2*max(l.trip, time.Millisecond)), now, false
 	case now-l.tripAt > tripFor+measureFor: // attempts for the other nodes kept it busy
-		l.tripAt, l.measuring = now, false
+		l.trip, l.tripAt, l.measuring = cmp.Or(l.trip, trip), now, false
 	case now-l.tripAt > tripFor:
 		l.measuring = true
 	}
