@@ -182,7 +182,7 @@ func TestTheObserverSeesTheAdmission(t *testing.T) {
 		last := make(map[string]quorumlock.Event)
 		for _, e := range seen {
 			last[e.Node] = e
-			if e.InFlight < 0 || e.InFlight > firstLimit+waiting || e.Limit < firstLimit || e.Unsent < 0 || e.Unsent > waiting {
+			if e.InFlight < 0 || e.InFlight > firstLimit+waiting || e.Limit < firstLimit/2 || e.Unsent < 0 || e.Unsent > waiting {
 				t.Errorf("%+v", e)
 			}
 		}
