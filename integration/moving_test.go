@@ -3,11 +3,13 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
@@ -80,11 +82,13 @@ func hasSlot(t *testing.T, s *server, slot int64) {
 	t.Helper()
 	id := idOf(t, s)
 	eventually(t, patience, s.addr+" has the slot", func() bool {
-		slots, err := s.admin.ClusterSlots(t.Context()).Result()
+		shards, err := s.admin.ClusterShards(t.Context()).Result()
 		must(t, err)
-		for _, r := range slots {
-			if int64(r.Start) <= slot && slot <= int64(r.End) {
-				return r.Nodes[0].ID == id
+		for _, shard := range shards {
+			for _, r := range shard.Slots {
+				if r.Start <= slot && slot <= r.End {
+					return slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool { return n.ID == id })
+				}
 			}
 		}
 		return false

@@ -203,6 +203,10 @@ const queueing = 25 * time.Millisecond
 const (
 	tripFor    = 10 * time.Second // how long a measured round trip counts
 	measureFor = time.Second      // how long a node may take for the next measurement
+
+	// quiet is the number of attempts in flight with which a round trip is undisturbed. It is more
+	// than leastLimit, since attempts that have room at a quorum go to the other nodes, too.
+	quiet = leastLimit * 3 / 2
 )
 
 // Limit is the number of attempts that may be in flight at a node. By Little's law, it is how many
@@ -303,11 +307,11 @@ func (l *Limit) Landed(ok bool, took, now time.Duration) {
 // shortest would be too short. A trip after a stall may be long, so the noted trip at most doubles.
 func (l *Limit) measure(trip, now time.Duration) {
 	switch {
-	case l.trip == 0 && l.peak <= leastLimit:
+	case l.trip == 0 && l.peak <= quiet:
 		l.trip, l.tripAt, l.measuring = trip, now, false
 	case l.trip == 0 && !l.measuring: // the first attempts may have come at once
 		l.tripAt, l.measuring = now-tripFor, true
-	case l.peak <= leastLimit:
+	case l.peak <= quiet:
 		l.trip, l.tripAt, l.measuring = min(trip, 2*max(l.trip, time.Millisecond)), now, false
 	case now-l.tripAt > tripFor+measureFor: // attempts for the other nodes kept it busy
 		l.trip, l.tripAt, l.measuring = cmp.Or(l.trip, trip), now, false

@@ -58,7 +58,7 @@ func TestALimitFollowsTheRateOfItsNode(t *testing.T) {
 		if able := tripFor / n.service; float64(served) < 0.9*float64(able) {
 			t.Errorf("%s: %d attempts in 10 s, and the node can do %d; the limit is %d", name, served, able, int(l.most))
 		}
-		if most := 2*n.trip + max(4*queueing, 2*leastLimit*n.service); longest > most {
+		if most := 2*n.trip + max(4*queueing, 2*quiet*n.service); longest > most {
 			t.Errorf("%s: an attempt takes %v, want %v at most; the limit is %d", name, longest, most, int(l.most))
 		}
 	}

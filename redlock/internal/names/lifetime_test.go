@@ -40,7 +40,7 @@ func documented(t *testing.T, ttl time.Duration) map[*regexp.Regexp]time.Duratio
 		}
 		for _, m := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(columns[0], -1) {
 			key := strings.ReplaceAll(regexp.QuoteMeta(m[1]), "<name>", "(mutex|readers|semaphore|both|once|leader|(?:open|closed)-latch)-?[a-z]*")
-			if kind := regexp.MustCompile("of a (\\w+)").FindStringSubmatch(columns[0]); kind != nil && m[1] == "<name>" {
+			if kind := regexp.MustCompile(`of a (\w+)`).FindStringSubmatch(columns[0]); kind != nil && m[1] == "<name>" {
 				key = fmt.Sprintf("[a-z-]*%s[a-z-]*", kind[1])
 			}
 			rows[regexp.MustCompile("^"+key+"$")] = longest
@@ -80,7 +80,7 @@ func TestNoKeyStays(t *testing.T) {
 		}
 		holder := locktest.Lock(t, c.Mutex("mutex-kept"))
 		locktest.Must(t, holder.UnlockAfter(ctx, quorumlock.DefaultTTL), "UnlockAfter")
-		holder = locktest.Lock(t, c.Mutex("mutex-forced"))
+		locktest.Lock(t, c.Mutex("mutex-forced"))
 		locktest.Must(t, c.Mutex("mutex-forced").ForceUnlock(ctx), "ForceUnlock")
 		holder = locktest.Lock(t, c.Mutex("mutex-detached"))
 		_, err := holder.Detach(ctx, ttl)
