@@ -56,7 +56,7 @@ func config() asynq.Config {
 	}
 }
 
-// byPayload is the key of a task: what it says.
+// byPayload is the key function of the tests: the key of a task is its payload.
 func byPayload(task *asynq.Task) (string, bool) {
 	return string(task.Payload()), len(task.Payload()) > 0
 }

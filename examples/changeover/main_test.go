@@ -23,6 +23,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/examples/internal/try"
 	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
+	"github.com/quorumlock/quorumlock/internal/locktest/require"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -36,7 +37,7 @@ func start(t *testing.T) (addr string, server *os.Process) {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Skip("redis-server is missing: rueidislock needs a real one")
+		require.Skip(t, "QUORUMLOCK_REQUIRE_REDIS", "redis-server is not installed, and rueidislock needs a real one")
 	}
 	if addr, err = freeport.Addr(); err != nil {
 		t.Fatal(err)
