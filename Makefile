@@ -6,6 +6,6 @@ check:
 	go vet work
 	go test work
 
-# One processor a package, because the race detector crashes on two: see internal/locktest/race.go.
+# One processor a package, because the race detector crashes on two: see internal/testkit/race.go.
 race:
 	GOMAXPROCS=1 go test -race -p 4 ./... ./proof/...

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 const (
@@ -45,7 +45,7 @@ func TestValidityIsTTLLessElapsedLessDrift(t *testing.T) {
 		{"no overflow below", quorumlock.Drift{Floor: longest}, shortest, longest, shortest},
 		{"no overflow of a negative elapsed", none, longest, shortest, longest},
 	} {
-		locktest.Equal(t, tt.drift.Validity(tt.ttl, tt.elapsed), tt.want, "%s: %+v.Validity(%v, %v)", tt.name, tt.drift, tt.ttl, tt.elapsed)
+		testkit.Equal(t, tt.drift.Validity(tt.ttl, tt.elapsed), tt.want, "%s: %+v.Validity(%v, %v)", tt.name, tt.drift, tt.ttl, tt.elapsed)
 	}
 }
 
@@ -72,10 +72,10 @@ func TestValidateRejectsWhatCannotWorkAndSaysWhatWould(t *testing.T) {
 	} {
 		err := tt.drift.Validate()
 		if tt.wrong == "" {
-			locktest.OK(t, err, "%s", tt.name)
+			testkit.OK(t, err, "%s", tt.name)
 			continue
 		}
-		locktest.Is(t, err, quorumlock.ErrMisuse, "%s", tt.name)
+		testkit.Is(t, err, quorumlock.ErrMisuse, "%s", tt.name)
 		for _, want := range []string{"quorumlock: ", "Drift." + tt.wrong, "such as"} {
 			if !strings.Contains(fmt.Sprint(err), want) {
 				t.Errorf("%s: %q does not say %q", tt.name, err, want)

@@ -5,14 +5,14 @@ import (
 	"os"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// connect is locktest.Connect with five nodes, some of which nodes.Kill cuts off.
+// connect is testkit.Connect with five nodes, some of which nodes.Kill cuts off.
 func connect(opts ...quorumlock.Option) (*redlock.Client, nodes) {
-	client, servers, stop := locktest.Connect(5, opts...)
+	client, servers, stop := testkit.Connect(5, opts...)
 	return client, nodes{servers, stop}
 }
 

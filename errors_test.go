@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 var (
@@ -40,7 +40,7 @@ func TestErrorsSayWhatIsKnownAndNothingElse(t *testing.T) {
 		`quorumlock: the lease of the lock "x" was lost: it was not renewed in time: node 10.0.0.1:6379: context deadline exceeded; node 10.0.0.2:6379: read: EOF`: lost(quorumlock.LostError{
 			Name: "x", Reason: "it was not renewed in time", Nodes: []*quorumlock.NodeError{timedOut, cutOff}}),
 	} {
-		locktest.Equal(t, err.Error(), want, "the text")
+		testkit.Equal(t, err.Error(), want, "the text")
 	}
 }
 
@@ -48,7 +48,7 @@ func TestErrorsSayWhatIsKnownAndNothingElse(t *testing.T) {
 func only(t *testing.T, err error, want ...error) {
 	t.Helper()
 	for _, w := range want {
-		locktest.Is(t, err, w, "errors.Is")
+		testkit.Is(t, err, w, "errors.Is")
 	}
 	for _, other := range append(sentinels, context.Canceled) {
 		if errors.Is(err, other) && !slices.Contains(want, other) {
@@ -96,7 +96,7 @@ func TestErrorsUnwrapToNodesAndCauses(t *testing.T) {
 
 func TestSentinelsAreDistinctAndPrefixed(t *testing.T) {
 	for _, s := range sentinels {
-		locktest.Equal(t, strings.HasPrefix(s.Error(), "quorumlock: "), true, "%q has the prefix", s)
+		testkit.Equal(t, strings.HasPrefix(s.Error(), "quorumlock: "), true, "%q has the prefix", s)
 		only(t, s, s)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -26,10 +26,10 @@ func TestTheLibraryWorksWithApprovedPrimitivesOnly(t *testing.T) {
 		}
 		return
 	}
-	c, servers := locktest.Client(t, 3, quorumlock.WithNodeTimeout(time.Second))
-	other, _ := locktest.Another(t, servers, quorumlock.WithNodeTimeout(time.Second))
-	lease := locktest.MustLock(t, c.Mutex("x"))
-	next := locktest.Go(func() error {
+	c, servers := testkit.Client(t, 3, quorumlock.WithNodeTimeout(time.Second))
+	other, _ := testkit.Another(t, servers, quorumlock.WithNodeTimeout(time.Second))
+	lease := testkit.MustLock(t, c.Mutex("x"))
+	next := testkit.Go(func() error {
 		l, err := other.Mutex("x").Lock(t.Context())
 		if err != nil {
 			return err
@@ -38,15 +38,15 @@ func TestTheLibraryWorksWithApprovedPrimitivesOnly(t *testing.T) {
 	})
 	for waiting := 0; waiting == 0; {
 		in, err := c.Mutex("x").Inspect(t.Context())
-		locktest.Must(t, err, "Inspect")
+		testkit.Must(t, err, "Inspect")
 		waiting = in.State.Waiting
 	}
-	locktest.OK(t, lease.Unlock(t.Context()), "Unlock")
-	locktest.OK(t, <-next, "the next Lock")
-	text, err := locktest.MustLock(t, c.Mutex("x")).Detach(t.Context(), time.Minute)
-	locktest.Must(t, err, "Detach")
+	testkit.OK(t, lease.Unlock(t.Context()), "Unlock")
+	testkit.OK(t, <-next, "the next Lock")
+	text, err := testkit.MustLock(t, c.Mutex("x")).Detach(t.Context(), time.Minute)
+	testkit.Must(t, err, "Detach")
 	attached, err := other.Attach(t.Context(), text)
-	locktest.Must(t, err, "Attach")
-	locktest.OK(t, attached.Unlock(t.Context()), "Unlock")
-	locktest.Equal(t, len(wire.Scripts()[0].SHA()), 40, "digits of the name of a script")
+	testkit.Must(t, err, "Attach")
+	testkit.OK(t, attached.Unlock(t.Context()), "Unlock")
+	testkit.Equal(t, len(wire.Scripts()[0].SHA()), 40, "digits of the name of a script")
 }

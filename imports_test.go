@@ -11,7 +11,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // The packages in a program that imports the library: go-redis, its dependencies, and x/sync.
@@ -31,7 +31,7 @@ func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
 	}
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
-	locktest.Must(t, err, "%s", cmd)
+	testkit.Must(t, err, "%s", cmd)
 	modules := strings.Fields(string(out))
 	slices.Sort(modules)
 	modules = slices.Compact(modules)
@@ -47,7 +47,7 @@ func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
 
 // layers lists packages, each above all that follow: see ARCHITECTURE.md.
 var layers = []string{
-	"election", "multilock", "redlock", "node", "internal/transport", "internal/quorum", "internal/quorum/engine", "internal/wire", "internal/core",
+	"election", "multilock", "redlock", "node", "internal/transport", "internal/client", "internal/engine", "internal/wire", "internal/core",
 	"internal/options", ".", "internal/settings", "internal/errs", "scripts",
 }
 
@@ -55,7 +55,7 @@ func TestNoPackageImportsOneAboveIt(t *testing.T) {
 	const module = "github.com/quorumlock/quorumlock"
 	for i, dir := range layers {
 		p, err := build.ImportDir(dir, 0)
-		locktest.Must(t, err, "ImportDir of %s", dir)
+		testkit.Must(t, err, "ImportDir of %s", dir)
 		for _, above := range layers[:i] {
 			if slices.Contains(p.Imports, path.Join(module, above)) {
 				t.Errorf("%s imports %s", dir, above)
@@ -65,11 +65,11 @@ func TestNoPackageImportsOneAboveIt(t *testing.T) {
 }
 
 // maxInternal is the maximum number of folders in internal/.
-const maxInternal = 8
+const maxInternal = 9
 
 func TestInternalHasFewFolders(t *testing.T) {
 	folders, err := os.ReadDir("internal")
-	locktest.Must(t, err, "ReadDir")
+	testkit.Must(t, err, "ReadDir")
 	if n := len(folders); n == 0 || n > maxInternal {
 		t.Errorf("internal/ has %d folders, want 1 to %d: %q", n, maxInternal, folders)
 	}
@@ -108,6 +108,6 @@ func TestDocsReadmeIsShort(t *testing.T) {
 func readDoc(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	locktest.Must(t, err, "ReadFile")
+	testkit.Must(t, err, "ReadFile")
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // fakeLock is a Locker in the process, and the Hold of its one lease.
@@ -65,22 +65,22 @@ func TestACopyOfALeaseIsTheLease(t *testing.T) {
 		f := &fakeLock{}
 		lease := f.mustLock(t)
 		kept := *lease
-		locktest.Equal(t, kept, *lease, "the copy")
+		testkit.Equal(t, kept, *lease, "the copy")
 		order := []*quorumlock.Lease{&kept, lease}
 		if first == "lease" {
 			slices.Reverse(order)
 		}
-		locktest.OK(t, order[0].Unlock(t.Context()), "Unlock of the %s first", first)
-		locktest.Is(t, order[1].Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock of the other")
+		testkit.OK(t, order[0].Unlock(t.Context()), "Unlock of the %s first", first)
+		testkit.Is(t, order[1].Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock of the other")
 		f.left(t, 1)
-		locktest.Is(t, kept.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend of the copy")
+		testkit.Is(t, kept.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend of the copy")
 	}
 }
 
 func (f *fakeLock) mustLock(t *testing.T) *quorumlock.Lease {
 	t.Helper()
 	lease, err := f.Lock(t.Context())
-	locktest.Must(t, err, "Lock")
+	testkit.Must(t, err, "Lock")
 	return lease
 }
 
@@ -117,12 +117,12 @@ func TestTheContextHasItsInnermostLease(t *testing.T) {
 	inner, _ := quorumlock.NewLease(outer.Context(), &fakeLock{})
 	of(outer.Context(), outer)
 	of(inner.Context(), inner)
-	locktest.OK(t, inner.Unlock(t.Context()), "Unlock")
+	testkit.OK(t, inner.Unlock(t.Context()), "Unlock")
 	of(context.WithoutCancel(inner.Context()), inner)
 	of(outer.Context(), outer)
-	locktest.Must(t, quorumlock.Do(t.Context(), &fakeLock{}, func(ctx context.Context) error {
+	testkit.Must(t, quorumlock.Do(t.Context(), &fakeLock{}, func(ctx context.Context) error {
 		lease, _ := quorumlock.LeaseOf(ctx)
-		locktest.Equal(t, lease.Token(), 7, "the token")
+		testkit.Equal(t, lease.Token(), 7, "the token")
 		return nil
 	}), "Do")
 }
@@ -132,17 +132,17 @@ func TestALeaseEndsWithItsParent(t *testing.T) {
 	parent, cancel := context.WithCancelCause(t.Context())
 	lease, _ := quorumlock.NewLease(parent, &fakeLock{})
 	cancel(io.EOF)
-	locktest.Is(t, lease.Context().Err(), context.Canceled, "Err")
-	locktest.Is(t, context.Cause(lease.Context()), io.EOF, "the cause")
+	testkit.Is(t, lease.Context().Err(), context.Canceled, "Err")
+	testkit.Is(t, context.Cause(lease.Context()), io.EOF, "the cause")
 }
 
 func TestUnlockCancelsTheContextBeforeTheHoldIsLeft(t *testing.T) {
 	f := &fakeLock{}
 	lease := f.mustLock(t)
-	locktest.Must(t, lease.Context().Err(), "the context of a lease that is held")
-	locktest.Must(t, lease.Unlock(t.Context()), "Unlock")
+	testkit.Must(t, lease.Context().Err(), "the context of a lease that is held")
+	testkit.Must(t, lease.Unlock(t.Context()), "Unlock")
 	f.left(t, 1)
-	locktest.Equal(t, context.Cause(lease.Context()), context.Canceled, "the cause: an unlock is no loss")
+	testkit.Equal(t, context.Cause(lease.Context()), context.Canceled, "the cause: an unlock is no loss")
 }
 
 func TestOnlyTheFirstUnlockLeaves(t *testing.T) {
@@ -170,10 +170,10 @@ func TestOnlyTheFirstUnlockLeaves(t *testing.T) {
 func TestExtendAfterUnlockIsRefused(t *testing.T) {
 	f := &fakeLock{extendErr: io.EOF}
 	lease := f.mustLock(t)
-	locktest.Equal(t, lease.Extend(t.Context()), io.EOF, "Extend")
-	locktest.Must(t, lease.Unlock(t.Context()), "Unlock")
-	locktest.Is(t, lease.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend after Unlock")
-	locktest.Equal(t, f.extends, 1, "calls of the hold's Extend")
+	testkit.Equal(t, lease.Extend(t.Context()), io.EOF, "Extend")
+	testkit.Must(t, lease.Unlock(t.Context()), "Unlock")
+	testkit.Is(t, lease.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend after Unlock")
+	testkit.Equal(t, f.extends, 1, "calls of the hold's Extend")
 }
 
 func TestLossIsTheCauseOfTheContext(t *testing.T) {
@@ -181,9 +181,9 @@ func TestLossIsTheCauseOfTheContext(t *testing.T) {
 	lease := f.mustLock(t)
 	f.lose(quorumlock.ErrLost)
 	<-lease.Context().Done()
-	locktest.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "the cause")
-	locktest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
-	locktest.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "the cause after Unlock")
+	testkit.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "the cause")
+	testkit.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
+	testkit.Is(t, context.Cause(lease.Context()), quorumlock.ErrLost, "the cause after Unlock")
 }
 
 func TestLeaseContextEndsWithItsParent(t *testing.T) {
@@ -191,10 +191,10 @@ func TestLeaseContextEndsWithItsParent(t *testing.T) {
 	why := errors.New("shutting down")
 	parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 	lease, _ := (&fakeLock{}).Lock(parent)
-	locktest.Equal(t, lease.Context().Value(key{}), any("value"), "the value of the caller's context")
+	testkit.Equal(t, lease.Context().Value(key{}), any("value"), "the value of the caller's context")
 	cancel(why)
 	<-lease.Context().Done()
-	locktest.Equal(t, context.Cause(lease.Context()), why, "the cause")
+	testkit.Equal(t, context.Cause(lease.Context()), why, "the cause")
 }
 
 func TestDo(t *testing.T) {
@@ -214,7 +214,7 @@ func TestDo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fakeLock{leaveErr: tt.leave}
 			err := quorumlock.Do(t.Context(), f, func(ctx context.Context) error {
-				locktest.Equal(t, ctx, f.lease.Context(), "fn's context")
+				testkit.Equal(t, ctx, f.lease.Context(), "fn's context")
 				f.left(t, 0)
 				return tt.fn
 			})
@@ -222,7 +222,7 @@ func TestDo(t *testing.T) {
 				t.Errorf("Do: %v", err)
 			}
 			for _, want := range tt.want {
-				locktest.Is(t, err, want, "Do")
+				testkit.Is(t, err, want, "Do")
 			}
 			f.left(t, 1)
 		})
@@ -235,7 +235,7 @@ func TestDoReturnsTheErrorOfLockAndDoesNotRun(t *testing.T) {
 		t.Error("fn ran without the lock")
 		return nil
 	})
-	locktest.Equal(t, err, quorumlock.ErrHeld, "Do")
+	testkit.Equal(t, err, quorumlock.ErrHeld, "Do")
 	f.left(t, 0)
 }
 
@@ -247,7 +247,7 @@ func TestDoUnlocksWhenFnDoesNotReturn(t *testing.T) {
 		f := &fakeLock{leaveErr: quorumlock.ErrLost}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			defer func() { locktest.Equal(t, recover(), tt.want, "%s: recovered", name) }()
+			defer func() { testkit.Equal(t, recover(), tt.want, "%s: recovered", name) }()
 			_ = quorumlock.Do(t.Context(), f, func(context.Context) error { tt.fn(); return nil })
 		})
 		wg.Wait()
@@ -263,8 +263,8 @@ func TestDoUnlocksWithTheCallersContextEvenIfItIsDone(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	locktest.Is(t, err, context.Canceled, "Do")
-	locktest.Equal(t, f.leaveCtx, ctx, "the context of the release")
+	testkit.Is(t, err, context.Canceled, "Do")
+	testkit.Equal(t, f.leaveCtx, ctx, "the context of the release")
 	f.left(t, 1)
 }
 
@@ -276,12 +276,12 @@ func TestUnlockWithoutAContextReleasesAndSaysSo(t *testing.T) {
 		f := &fakeLock{leaveErr: leave}
 		lease := f.mustLock(t)
 		err := lease.Unlock(noContext)
-		locktest.Is(t, err, quorumlock.ErrNilContext, "Unlock")
+		testkit.Is(t, err, quorumlock.ErrNilContext, "Unlock")
 		if !strings.Contains(fmt.Sprint(err), "use context.Background()") || errors.Is(err, quorumlock.ErrLost) != (leave != nil) {
 			t.Errorf("Unlock: %v, want the fix, and %v", err, leave)
 		}
-		locktest.Equal(t, f.leaveCtx != nil, true, "left with a context")
-		locktest.Is(t, lease.Unlock(noContext), quorumlock.ErrNotHeld, "Unlock once more")
+		testkit.Equal(t, f.leaveCtx != nil, true, "left with a context")
+		testkit.Is(t, lease.Unlock(noContext), quorumlock.ErrNotHeld, "Unlock once more")
 		f.left(t, 1)
 	}
 }
@@ -289,15 +289,15 @@ func TestUnlockWithoutAContextReleasesAndSaysSo(t *testing.T) {
 func TestExtendWithoutAContextExtendsNothing(t *testing.T) {
 	f := &fakeLock{}
 	lease := f.mustLock(t)
-	locktest.Is(t, lease.Extend(noContext), quorumlock.ErrNilContext, "Extend")
-	locktest.Equal(t, f.extends, 0, "calls of the hold's Extend")
-	locktest.OK(t, lease.Unlock(t.Context()), "Unlock")
+	testkit.Is(t, lease.Extend(noContext), quorumlock.ErrNilContext, "Extend")
+	testkit.Equal(t, f.extends, 0, "calls of the hold's Extend")
+	testkit.OK(t, lease.Unlock(t.Context()), "Unlock")
 }
 
 func TestLeaseIsShownAndLoggedWithWhatIdentifiesIt(t *testing.T) {
 	lease := (&fakeLock{}).mustLock(t)
 	defer lease.Unlock(t.Context()) //nolint:errcheck // it is a fake
-	locktest.Equal(t, fmt.Sprint(lease), `lease of "fake" by owner:1, token 7, valid until 2030-01-02T03:04:05Z`, "String")
+	testkit.Equal(t, fmt.Sprint(lease), `lease of "fake" by owner:1, token 7, valid until 2030-01-02T03:04:05Z`, "String")
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("granted", "lease", lease)
 	if want := "lease.lock=fake lease.owner=owner:1 lease.token=7 lease.valid_until=2030-01-02T03:04:05.000Z"; !strings.Contains(b.String(), want) {
@@ -309,22 +309,22 @@ func TestLeaseIsShownAndLoggedWithWhatIdentifiesIt(t *testing.T) {
 func TestALeaseThatWasNeverGrantedHoldsNothing(t *testing.T) {
 	for name, lease := range map[string]*quorumlock.Lease{"nil": nil, "zero": {}} {
 		t.Run(name, func(t *testing.T) {
-			locktest.Equal(t, lease.String(), "no lease", "String")
-			locktest.Equal(t, lease.LogValue().String(), "no lease", "LogValue")
-			locktest.Equal(t, lease.Name(), "", "Name")
-			locktest.Equal(t, lease.Owner(), "", "Owner")
-			locktest.Equal(t, lease.Token(), 0, "Token")
-			locktest.Equal(t, lease.Slot(), 0, "Slot")
-			locktest.Equal(t, lease.HoldCount(), 0, "HoldCount")
-			locktest.Equal(t, lease.ValidUntil(), time.Time{}, "ValidUntil")
-			locktest.Is(t, lease.Context().Err(), context.Canceled, "Context")
-			locktest.Is(t, context.Cause(lease.Context()), quorumlock.ErrNotHeld, "the context's cause")
-			locktest.Is(t, lease.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend")
-			locktest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock")
-			locktest.Is(t, lease.UnlockAfter(t.Context(), time.Second), quorumlock.ErrNotHeld, "UnlockAfter")
-			locktest.Is(t, locktest.Err(lease.Detach(t.Context(), time.Second)), quorumlock.ErrNotHeld, "Detach")
+			testkit.Equal(t, lease.String(), "no lease", "String")
+			testkit.Equal(t, lease.LogValue().String(), "no lease", "LogValue")
+			testkit.Equal(t, lease.Name(), "", "Name")
+			testkit.Equal(t, lease.Owner(), "", "Owner")
+			testkit.Equal(t, lease.Token(), 0, "Token")
+			testkit.Equal(t, lease.Slot(), 0, "Slot")
+			testkit.Equal(t, lease.HoldCount(), 0, "HoldCount")
+			testkit.Equal(t, lease.ValidUntil(), time.Time{}, "ValidUntil")
+			testkit.Is(t, lease.Context().Err(), context.Canceled, "Context")
+			testkit.Is(t, context.Cause(lease.Context()), quorumlock.ErrNotHeld, "the context's cause")
+			testkit.Is(t, lease.Extend(t.Context()), quorumlock.ErrNotHeld, "Extend")
+			testkit.Is(t, lease.Unlock(t.Context()), quorumlock.ErrNotHeld, "Unlock")
+			testkit.Is(t, lease.UnlockAfter(t.Context(), time.Second), quorumlock.ErrNotHeld, "UnlockAfter")
+			testkit.Is(t, testkit.Err(lease.Detach(t.Context(), time.Second)), quorumlock.ErrNotHeld, "Detach")
 			var noContext context.Context
-			locktest.Is(t, lease.Unlock(noContext), quorumlock.ErrNotHeld, "Unlock without a context")
+			testkit.Is(t, lease.Unlock(noContext), quorumlock.ErrNotHeld, "Unlock without a context")
 		})
 	}
 }
@@ -332,8 +332,8 @@ func TestALeaseThatWasNeverGrantedHoldsNothing(t *testing.T) {
 func TestAnErrorOfALeaseNamesItsLock(t *testing.T) {
 	f := &fakeLock{}
 	lease := f.mustLock(t)
-	locktest.OK(t, lease.Unlock(t.Context()), "Unlock")
-	again := map[string]error{"Unlock": lease.Unlock(t.Context()), "Extend": lease.Extend(t.Context()), "Detach": locktest.Err(lease.Detach(t.Context(), time.Second))}
+	testkit.OK(t, lease.Unlock(t.Context()), "Unlock")
+	again := map[string]error{"Unlock": lease.Unlock(t.Context()), "Extend": lease.Extend(t.Context()), "Detach": testkit.Err(lease.Detach(t.Context(), time.Second))}
 	for what, err := range again {
 		if !errors.Is(err, quorumlock.ErrNotHeld) || !strings.Contains(err.Error(), `"fake" was unlocked or detached before`) {
 			t.Errorf("%s after Unlock: %v", what, err)

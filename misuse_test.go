@@ -13,7 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
@@ -35,14 +35,14 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 	ctx := t.Context()
 	dial := func(url string, opts ...node.Option) *node.Node {
 		n, err := node.Dial(url, opts...)
-		internaltest.Must(t, err, "Dial")
+		testkit.Must(t, err, "Dial")
 		t.Cleanup(func() { _ = n.Close() })
 		return n
 	}
 	one, two := dial("redis://one"), dial("redis://two")
 	client := func(opts ...quorumlock.Option) *redlock.Client {
 		c, err := redlock.New([]*node.Node{one, two}, opts...)
-		internaltest.Must(t, err, "New")
+		testkit.Must(t, err, "New")
 		return c
 	}
 	c := client()
@@ -65,13 +65,13 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 	}
 	mutex := func(opts ...quorumlock.Option) error { return lockOf(t, c.Mutex("x", opts...)) }
 	all := func(opts ...quorumlock.Option) error {
-		return internaltest.Err(multilock.New(many(2, func(i int) string { return "abc"[i : i+1] }), opts...))
+		return testkit.Err(multilock.New(many(2, func(i int) string { return "abc"[i : i+1] }), opts...))
 	}
 	acquire := func(n *node.Node, name string, o quorumlock.Owner, ttl time.Duration, hold int) error {
-		return internaltest.Err(n.Acquire(ctx, name, o, ttl, hold))
+		return testkit.Err(n.Acquire(ctx, name, o, ttl, hold))
 	}
 	lead := func(m *redlock.Mutex, value string) error {
-		return internaltest.Err(election.New(m, value).Campaign(ctx))
+		return testkit.Err(election.New(m, value).Campaign(ctx))
 	}
 
 	for name, got := range map[string]error{
@@ -79,11 +79,11 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"Do without a Locker":                   quorumlock.Do(ctx, nil, do),
 		"Do with a nil Mutex":                   quorumlock.Do(ctx, (*redlock.Mutex)(nil), do),
 		"Do without a function":                 quorumlock.Do(ctx, c.Mutex("x"), nil),
-		"Once without a context":                internaltest.Err(quorumlock.Once(noCtx, c.Mutex("x"), 0, do)),
-		"Once without a Locker":                 internaltest.Err(quorumlock.Once(ctx, nil, 0, do)),
-		"Once without a function":               internaltest.Err(quorumlock.Once(ctx, c.Mutex("x"), 0, nil)),
-		"Once for a negative time":              internaltest.Err(quorumlock.Once(ctx, c.Mutex("x"), -1, do)),
-		"Lock without a context":                internaltest.Err(c.Mutex("x").Lock(noCtx)),
+		"Once without a context":                testkit.Err(quorumlock.Once(noCtx, c.Mutex("x"), 0, do)),
+		"Once without a Locker":                 testkit.Err(quorumlock.Once(ctx, nil, 0, do)),
+		"Once without a function":               testkit.Err(quorumlock.Once(ctx, c.Mutex("x"), 0, nil)),
+		"Once for a negative time":              testkit.Err(quorumlock.Once(ctx, c.Mutex("x"), -1, do)),
+		"Lock without a context":                testkit.Err(c.Mutex("x").Lock(noCtx)),
 		"a Mutex without a name":                lockOf(t, c.Mutex("")),
 		"a writer without a name":               lockOf(t, c.RWMutex("")),
 		"a reader without a name":               lockOf(t, c.RWMutex("").RLocker()),
@@ -101,19 +101,19 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"WithQuorum, a minority":                mutex(quorumlock.WithQuorum(1)),
 		"WithQuorum of a node":                  lockOf(t, one.Mutex("x", quorumlock.WithQuorum(1))),
 		"WithLabel of a node":                   lockOf(t, one.Mutex("x", quorumlock.WithLabel("x"))),
-		"node.Dial of nothing":                  internaltest.Err(node.Dial("")),
-		"node.Dial of white space":              internaltest.Err(node.Dial(" redis://x")),
-		"node.Dial without a scheme":            internaltest.Err(node.Dial("localhost:6379")),
-		"node.Dial of no address":               internaltest.Err(node.Dial("x")),
-		"node.Dial of garbage":                  internaltest.Err(node.Dial("redis://%")),
-		"node.Dial of a page":                   internaltest.Err(node.Dial("https://x")),
-		"node.Dial with an @":                   internaltest.Err(node.Dial("redis://a@b@c")),
-		"node.Dial of a socket's host":          internaltest.Err(node.Dial("unix://h/s")),
-		"node.Dial with a bad database":         internaltest.Err(node.Dial("redis://x/y")),
-		"node.Dial without a host":              internaltest.Err(node.Dial("redis://:1")),
-		"node.Dial with TLS for a plain server": internaltest.Err(node.Dial("redis://x", node.WithTLSConfig(new(tls.Config)))),
-		"node.WithTimeout, 0":                   internaltest.Err(node.Dial("redis://x", node.WithTimeout(0))),
-		"node.WithName, empty":                  internaltest.Err(node.Dial("redis://x", node.WithName(""))),
+		"node.Dial of nothing":                  testkit.Err(node.Dial("")),
+		"node.Dial of white space":              testkit.Err(node.Dial(" redis://x")),
+		"node.Dial without a scheme":            testkit.Err(node.Dial("localhost:6379")),
+		"node.Dial of no address":               testkit.Err(node.Dial("x")),
+		"node.Dial of garbage":                  testkit.Err(node.Dial("redis://%")),
+		"node.Dial of a page":                   testkit.Err(node.Dial("https://x")),
+		"node.Dial with an @":                   testkit.Err(node.Dial("redis://a@b@c")),
+		"node.Dial of a socket's host":          testkit.Err(node.Dial("unix://h/s")),
+		"node.Dial with a bad database":         testkit.Err(node.Dial("redis://x/y")),
+		"node.Dial without a host":              testkit.Err(node.Dial("redis://:1")),
+		"node.Dial with TLS for a plain server": testkit.Err(node.Dial("redis://x", node.WithTLSConfig(new(tls.Config)))),
+		"node.WithTimeout, 0":                   testkit.Err(node.Dial("redis://x", node.WithTimeout(0))),
+		"node.WithName, empty":                  testkit.Err(node.Dial("redis://x", node.WithName(""))),
 		"node.New without a client":             adopted(nil),
 		"node.New with a Ring":                  adopted(ring),
 		"node.New with TLS":                     adopted(plain, node.WithTLSConfig(new(tls.Config))),
@@ -124,24 +124,24 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"Acquire with a bad owner":              acquire(one, "x", "a", time.Second, 1),
 		"Acquire with a negative TTL":           acquire(one, "x", "a:1", -1, 1),
 		"Acquire with no hold":                  acquire(one, "x", "a:1", time.Second, 0),
-		"Renew with a negative TTL":             internaltest.Err(one.Renew(ctx, "x", "a:1", -1)),
-		"redlock.Dial of nothing":               internaltest.Err(redlock.Dial(nil)),
-		"redlock.Dial of a bad URL":             internaltest.Err(redlock.Dial([]string{"x"})),
-		"redlock.New without nodes":             internaltest.Err(redlock.New(nil)),
-		"redlock.New with a nil node":           internaltest.Err(redlock.New([]*node.Node{nil})),
-		"redlock.New with a zero node":          internaltest.Err(redlock.New([]*node.Node{{}})),
-		"redlock.New with one node twice":       internaltest.Err(redlock.New([]*node.Node{one, one})),
-		"redlock.New with one server twice":     internaltest.Err(redlock.New([]*node.Node{one, dial("redis://one")})),
-		"redlock.New with a bad option":         internaltest.Err(redlock.New([]*node.Node{one}, quorumlock.WithTTL(0))),
-		"multilock.New without members":         internaltest.Err(multilock.New(nil)),
-		"multilock.New with a stranger":         internaltest.Err(multilock.New([]quorumlock.Locker{locktest.New("x")})),
-		"multilock.New with a nil member":       internaltest.Err(multilock.New([]quorumlock.Locker{(*redlock.Mutex)(nil)})),
-		"multilock.New with a bad member":       internaltest.Err(multilock.New([]quorumlock.Locker{c.Mutex("")})),
-		"multilock.New with a member twice":     internaltest.Err(multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("x")})),
-		"multilock.New with a guarded member":   internaltest.Err(multilock.New([]quorumlock.Locker{c.Mutex("x", quorumlock.WithRestartGuard(time.Hour))})),
-		"multilock.New with too many members":   internaltest.Err(multilock.New(many(multilock.MaxMembers+1, func(i int) string { return fmt.Sprint(i) }))),
-		"multilock.New with too long names":     internaltest.Err(multilock.New(many(2*multilock.MaxNameBytes/1000, func(i int) string { return fmt.Sprint(i) + long[:1000] }))),
-		"multilock.New with differing clients":  internaltest.Err(multilock.New([]quorumlock.Locker{c.Mutex("x"), client(quorumlock.WithTTL(time.Minute)).Mutex("y")})),
+		"Renew with a negative TTL":             testkit.Err(one.Renew(ctx, "x", "a:1", -1)),
+		"redlock.Dial of nothing":               testkit.Err(redlock.Dial(nil)),
+		"redlock.Dial of a bad URL":             testkit.Err(redlock.Dial([]string{"x"})),
+		"redlock.New without nodes":             testkit.Err(redlock.New(nil)),
+		"redlock.New with a nil node":           testkit.Err(redlock.New([]*node.Node{nil})),
+		"redlock.New with a zero node":          testkit.Err(redlock.New([]*node.Node{{}})),
+		"redlock.New with one node twice":       testkit.Err(redlock.New([]*node.Node{one, one})),
+		"redlock.New with one server twice":     testkit.Err(redlock.New([]*node.Node{one, dial("redis://one")})),
+		"redlock.New with a bad option":         testkit.Err(redlock.New([]*node.Node{one}, quorumlock.WithTTL(0))),
+		"multilock.New without members":         testkit.Err(multilock.New(nil)),
+		"multilock.New with a stranger":         testkit.Err(multilock.New([]quorumlock.Locker{locktest.New("x")})),
+		"multilock.New with a nil member":       testkit.Err(multilock.New([]quorumlock.Locker{(*redlock.Mutex)(nil)})),
+		"multilock.New with a bad member":       testkit.Err(multilock.New([]quorumlock.Locker{c.Mutex("")})),
+		"multilock.New with a member twice":     testkit.Err(multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("x")})),
+		"multilock.New with a guarded member":   testkit.Err(multilock.New([]quorumlock.Locker{c.Mutex("x", quorumlock.WithRestartGuard(time.Hour))})),
+		"multilock.New with too many members":   testkit.Err(multilock.New(many(multilock.MaxMembers+1, func(i int) string { return fmt.Sprint(i) }))),
+		"multilock.New with too long names":     testkit.Err(multilock.New(many(2*multilock.MaxNameBytes/1000, func(i int) string { return fmt.Sprint(i) + long[:1000] }))),
+		"multilock.New with differing clients":  testkit.Err(multilock.New([]quorumlock.Locker{c.Mutex("x"), client(quorumlock.WithTTL(time.Minute)).Mutex("y")})),
 		"multilock.New with a quorum":           all(quorumlock.WithQuorum(2)),
 		"multilock.New with a prefix":           all(quorumlock.WithPrefix("x")),
 		"multilock.New with a label":            all(quorumlock.WithLabel("x")),
@@ -151,7 +151,7 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"an election with an owner":             lead(c.Mutex("x", quorumlock.WithOwner("a:1")), ""),
 		"an election with a long value":         lead(c.Mutex("x"), strings.Repeat("x", election.MaxValue+1)),
 		"an election without a function":        election.New(c.Mutex("x"), "").Run(ctx, nil),
-		"an election without a context":         internaltest.Err(election.New(c.Mutex("x"), "").Leader(noCtx)),
+		"an election without a context":         testkit.Err(election.New(c.Mutex("x"), "").Leader(noCtx)),
 	} {
 		if !errors.Is(got, quorumlock.ErrMisuse) {
 			t.Errorf("%s: %v, which is not ErrMisuse", name, got)
@@ -172,20 +172,20 @@ func TestWrongUseOfALeaseIsErrMisuse(t *testing.T) {
 	c, nodes := connect()
 	defer nodes.Close()
 	hold := func(l quorumlock.Locker) *quorumlock.Lease {
-		lease := internaltest.MustLock(t, l)
+		lease := testkit.MustLock(t, l)
 		t.Cleanup(func() { _ = lease.Unlock(context.Background()) })
 		return lease
 	}
-	within := hold(internaltest.Multi(t, c.Mutex("a"), c.Mutex("b"))).Context()
+	within := hold(testkit.Multi(t, c.Mutex("a"), c.Mutex("b"))).Context()
 	reader, writer, slot := hold(c.RWMutex("read").RLocker()), hold(c.RWMutex("write")), hold(c.Semaphore("slots", 1))
-	again := internaltest.LockIn(t, writer.Context(), c.RWMutex("write"))
+	again := testkit.LockIn(t, writer.Context(), c.RWMutex("write"))
 	defer again.Unlock(t.Context()) //nolint:errcheck // the client is closed next
 
 	for name, tt := range map[string]struct{ got, want error }{
-		"a member of its own MultiLock":     {internaltest.Err(c.Mutex("a").Lock(within)), quorumlock.ErrDeadlock},
-		"a member of its own, at once":      {internaltest.Err(c.Mutex("a").TryLock(within)), quorumlock.ErrDeadlock},
-		"a campaign in its own hold":        {internaltest.Err(election.New(c.Mutex("lead"), "").Campaign(hold(c.Mutex("lead")).Context())), quorumlock.ErrDeadlock},
-		"a reader that writes":              {internaltest.Err(c.RWMutex("read").Lock(reader.Context())), quorumlock.ErrUpgrade},
+		"a member of its own MultiLock":     {testkit.Err(c.Mutex("a").Lock(within)), quorumlock.ErrDeadlock},
+		"a member of its own, at once":      {testkit.Err(c.Mutex("a").TryLock(within)), quorumlock.ErrDeadlock},
+		"a campaign in its own hold":        {testkit.Err(election.New(c.Mutex("lead"), "").Campaign(hold(c.Mutex("lead")).Context())), quorumlock.ErrDeadlock},
+		"a reader that writes":              {testkit.Err(c.RWMutex("read").Lock(reader.Context())), quorumlock.ErrUpgrade},
 		"Downgrade of a reader":             {c.RWMutex("read").Downgrade(t.Context(), reader), quorumlock.ErrMisuse},
 		"Downgrade of another lock's lease": {c.RWMutex("other").Downgrade(t.Context(), writer), quorumlock.ErrMisuse},
 		"Downgrade of a slot":               {c.RWMutex("slots").Downgrade(t.Context(), slot), quorumlock.ErrMisuse},
@@ -203,12 +203,12 @@ func TestWrongUseOfALeaseIsErrMisuse(t *testing.T) {
 
 // A held lock and failed nodes are no misuse.
 func TestOtherFailuresAreNotErrMisuse(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		c, nodes := connect()
 		defer nodes.Close()
-		lease := internaltest.Lock(t, c.Mutex("x"))
+		lease := testkit.Lock(t, c.Mutex("x"))
 		_, held := c.Mutex("x").TryLock(t.Context())
-		internaltest.Must(t, lease.Unlock(t.Context()), "Unlock")
+		testkit.Must(t, lease.Unlock(t.Context()), "Unlock")
 		twice := lease.Unlock(t.Context())
 		nodes.Kill(1, 3)
 		_, down := c.Mutex("x").TryLock(t.Context())

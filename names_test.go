@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -53,6 +53,6 @@ func TestValidateNameTakesEveryOtherName(t *testing.T) {
 		"my_redisson_lock_token:{x}", "Quorumlock_x", "quorumlock-demo:1", "rwlock_timeout:1", "x:rwlock_timeout:", "x:rwlock_timeout:now",
 		strings.Repeat("k", quorumlock.MaxName),
 	} {
-		locktest.OK(t, quorumlock.ValidateName(name), "%.40q", name)
+		testkit.OK(t, quorumlock.ValidateName(name), "%.40q", name)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/settings"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 func TestEveryIDIsARandomUUIDOfItsOwn(t *testing.T) {
@@ -35,8 +35,8 @@ func TestEveryIDIsARandomUUIDOfItsOwn(t *testing.T) {
 }
 
 func TestNobodyHoldsAStateWithoutOwner(t *testing.T) {
-	locktest.Equal(t, quorumlock.State{Token: 7}.Held(), false, "without an owner")
-	locktest.Equal(t, quorumlock.State{Owner: "x"}.Held(), true, "with an owner")
+	testkit.Equal(t, quorumlock.State{Token: 7}.Held(), false, "without an owner")
+	testkit.Equal(t, quorumlock.State{Owner: "x"}.Held(), true, "with an owner")
 }
 
 func TestValidateTakesOwnersOfTheGrammarOnly(t *testing.T) {
@@ -97,10 +97,10 @@ func TestOwnerIsShownAndLoggedWhole(t *testing.T) {
 		{"", ""},
 	} {
 		o := quorumlock.Owner(tt.owner)
-		locktest.Equal(t, o.Label(), tt.label, "label of %q", o)
-		locktest.Equal(t, fmt.Sprint(o), tt.owner, "shown: two owners must not look the same")
-		locktest.Equal(t, o.LogValue().Kind(), slog.KindString, "kind of the log value of %q", o)
-		locktest.Equal(t, o.LogValue().String(), tt.owner, "logged")
+		testkit.Equal(t, o.Label(), tt.label, "label of %q", o)
+		testkit.Equal(t, fmt.Sprint(o), tt.owner, "shown: two owners must not look the same")
+		testkit.Equal(t, o.LogValue().Kind(), slog.KindString, "kind of the log value of %q", o)
+		testkit.Equal(t, o.LogValue().String(), tt.owner, "logged")
 	}
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("refused", "holder", labelled)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // importer is a program with the first code of README.md, and with a module of contrib.
@@ -40,12 +40,12 @@ func TestDocsReadmeWorksForAnImporter(t *testing.T) {
 		t.Errorf("the first code of README.md begins in line %d", n+1)
 	}
 	root, err := os.Getwd()
-	locktest.Must(t, err, "Getwd")
+	testkit.Must(t, err, "Getwd")
 	dir := t.TempDir()
-	locktest.Must(t, os.Symlink(root, filepath.Join(dir, "quorumlock")), "Symlink")
+	testkit.Must(t, os.Symlink(root, filepath.Join(dir, "quorumlock")), "Symlink")
 	app := filepath.Join(dir, "app")
-	locktest.Must(t, os.Mkdir(app, 0o755), "Mkdir")
-	locktest.Must(t, os.WriteFile(filepath.Join(app, "main.go"), []byte(importer+code+"return err\n}\n"), 0o644), "WriteFile")
+	testkit.Must(t, os.Mkdir(app, 0o755), "Mkdir")
+	testkit.Must(t, os.WriteFile(filepath.Join(app, "main.go"), []byte(importer+code+"return err\n}\n"), 0o644), "WriteFile")
 	steps := []string{"go mod init example.com/app"}
 	for line := range strings.SplitSeq(readme, "\n") {
 		if strings.HasPrefix(line, "go mod ") {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 func TestFlagsThatCannotWorkAreNamed(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"sync"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -18,7 +18,7 @@ import (
 // before its first call.
 type Election struct {
 	mutex *redlock.Mutex
-	lock  *quorum.Lock
+	lock  *client.Lock
 	set   options.Settings
 	key   string // the name of the lock with its prefix
 	value string // of a new term
@@ -51,7 +51,7 @@ func New(m *redlock.Mutex, value string) *Election {
 		e.err = errs.Misuse("quorumlock: election.New: the mutex is nil: use client.Mutex of a redlock.Client")
 		return e
 	}
-	e.lock, _ = quorum.Of(m)
+	e.lock, _ = client.Of(m)
 	e.set = e.lock.Settings()
 	switch {
 	case e.lock.Err() != nil:

@@ -11,8 +11,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -31,21 +31,21 @@ func TestLeader(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // many TTLs
 		c[1].told(t, "0", term.Token())
-		locktest.Must(t, term.Proclaim(t.Context(), "moved"), "Proclaim")
+		testkit.Must(t, term.Proclaim(t.Context(), "moved"), "Proclaim")
 		c[1].told(t, "moved", term.Token())
-		locktest.Equal(t, term.Value(), "moved", "Value")
+		testkit.Equal(t, term.Value(), "moved", "Value")
 		resign(t, term)
 		c[1].nobody(t)
-		locktest.Is(t, term.Err(), election.ErrResigned, "Err")
-		locktest.Is(t, term.Proclaim(t.Context(), "late"), election.ErrResigned, "Proclaim after Resign")
-		locktest.OK(t, term.Resign(t.Context()), "Resign again")
+		testkit.Is(t, term.Err(), election.ErrResigned, "Err")
+		testkit.Is(t, term.Proclaim(t.Context(), "late"), election.ErrResigned, "Proclaim after Resign")
+		testkit.OK(t, term.Resign(t.Context()), "Resign again")
 	})
 	// The nodes keep the keys for the drift longer than the lease: a read in that time must not return
 	// a leader.
 	elect(t, "is not sure when its lease is over", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
 		time.Sleep(time.Second)
-		locktest.Kill(c[0].paths...)
+		testkit.Kill(c[0].paths...)
 		until, sure := term.ValidUntil(), 0
 		for time.Since(until) < time.Second {
 			l, err := c[1].Leader(t.Context())
@@ -62,27 +62,27 @@ func TestLeader(t *testing.T) {
 		c[1].nobody(t)
 	})
 	elect(t, "is no plain holder of the lock", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
-		lease := locktest.Lock(t, c[0].client.Mutex("job"))
+		lease := testkit.Lock(t, c[0].client.Mutex("job"))
 		c[1].nobody(t)
-		locktest.Is(t, locktest.Err(c[1].Campaign(locktest.Within(t, time.Second))), quorumlock.ErrHeld, "Campaign")
-		locktest.Unlock(t, lease)
+		testkit.Is(t, testkit.Err(c[1].Campaign(testkit.Within(t, time.Second))), quorumlock.ErrHeld, "Campaign")
+		testkit.Unlock(t, lease)
 	})
 	elect(t, "is no holder with the value of a dead leader", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		dead := c[0].leads(t)
-		locktest.Kill(c[0].paths...)
-		locktest.Must(t, c[1].client.Mutex("job").ForceUnlock(t.Context()), "ForceUnlock")
-		lease := locktest.Lock(t, c[1].client.Mutex("job"))
+		testkit.Kill(c[0].paths...)
+		testkit.Must(t, c[1].client.Mutex("job").ForceUnlock(t.Context()), "ForceUnlock")
+		lease := testkit.Lock(t, c[1].client.Mutex("job"))
 		c[1].nobody(t)
-		locktest.Unlock(t, lease)
+		testkit.Unlock(t, lease)
 		_ = dead.Resign(t.Context())
 		time.Sleep(quorumlock.DefaultTTL)
 	})
-	locktest.Run(t, "counts at two addresses of a server once", func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 2)
-		c, _ := locktest.Twin(t, servers)
+	testkit.Run(t, "counts at two addresses of a server once", func(t *testing.T) {
+		servers, _ := testkit.Nodes(t, 2)
+		c, _ := testkit.Twin(t, servers)
 		e := election.New(c.Mutex("job"), "v")
 		term, err := e.Campaign(t.Context())
-		locktest.Must(t, err, "Campaign")
+		testkit.Must(t, err, "Campaign")
 		synctest.Wait()
 		if l, err := e.Leader(t.Context()); err != nil || !l.Sure || l.Nodes != 2 {
 			t.Errorf("Leader: %v, %v; want it at 2 nodes", l, err)
@@ -98,32 +98,32 @@ func TestLeader(t *testing.T) {
 // A leader that is cut off learns it by the lease's own deadline, and the next leader begins after
 // that, not before.
 func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		first := c[0].leads(t)
-		locktest.Each(c[0].paths, (*embedded.Server).Stall)
-		late := locktest.Go(func() error { return first.Proclaim(t.Context(), "late") }) // in progress until the end
+		testkit.Each(c[0].paths, (*embedded.Server).Stall)
+		late := testkit.Go(func() error { return first.Proclaim(t.Context(), "late") }) // in progress until the end
 		second := c[1].leads(t)
 		if err := <-late; err == nil {
 			t.Error("a proclaim that no node has taken has succeeded")
 		}
-		locktest.Is(t, context.Cause(first.Context()), quorumlock.ErrLost, "two lead, or the cause of the first context")
-		locktest.Is(t, first.Proclaim(t.Context(), "stale"), quorumlock.ErrLost, "Proclaim")
-		locktest.Each(c[0].paths, (*embedded.Server).Resume) // earlier requests run now
+		testkit.Is(t, context.Cause(first.Context()), quorumlock.ErrLost, "two lead, or the cause of the first context")
+		testkit.Is(t, first.Proclaim(t.Context(), "stale"), quorumlock.ErrLost, "Proclaim")
+		testkit.Each(c[0].paths, (*embedded.Server).Resume) // earlier requests run now
 		time.Sleep(time.Second)
 		c[0].told(t, "1", second.Token())
-		locktest.Is(t, c[0].Resign(t.Context()), quorumlock.ErrLost, "Resign")
+		testkit.Is(t, c[0].Resign(t.Context()), quorumlock.ErrLost, "Resign")
 		c[0].told(t, "1", second.Token())
 		resign(t, second)
-		locktest.Nothing(t, servers)
+		testkit.Nothing(t, servers)
 	})
 }
 
 func TestAMinorityIsNeverSure(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		term := c[0].leads(t)
-		locktest.Kill(c[1].paths[2:]...)
+		testkit.Kill(c[1].paths[2:]...)
 		l, err := c[1].Leader(t.Context())
 		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || q.Granted != 2 || q.Needed != 3 || len(q.Nodes) != 3 {
 			t.Errorf("Leader: %v, want a QuorumError of 2 of 3", err)
@@ -131,7 +131,7 @@ func TestAMinorityIsNeverSure(t *testing.T) {
 		if l.Sure || l.Value != "0" || l.Nodes != 2 {
 			t.Errorf("Leader: %v, want the guess", l)
 		}
-		locktest.Restart(c[1].paths[2:]...)
+		testkit.Restart(c[1].paths[2:]...)
 		// A minority has lost the value, though all have the lock.
 		for _, s := range servers[:3] {
 			s.Redis.Del(wire.LeaderKey("job"))
@@ -154,7 +154,7 @@ func TestResign(t *testing.T) {
 		began := time.Now()
 		resign(t, first)
 		second := <-next
-		locktest.Took(t, began, 0, 5*time.Millisecond, "the next leads")
+		testkit.Took(t, began, 0, 5*time.Millisecond, "the next leads")
 		if second.Token() <= first.Token() {
 			t.Errorf("token %d after %d", second.Token(), first.Token())
 		}
@@ -163,20 +163,20 @@ func TestResign(t *testing.T) {
 	elect(t, "answers once for a term that is over", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
 		for range 2 {
-			locktest.Must(t, c[0].Resign(t.Context()), "Resign")
-			locktest.Is(t, c[0].Resign(t.Context()), election.ErrNotLeader, "Resign of an election that does not lead any more")
-			locktest.OK(t, term.Resign(t.Context()), "Resign of the term again")
+			testkit.Must(t, c[0].Resign(t.Context()), "Resign")
+			testkit.Is(t, c[0].Resign(t.Context()), election.ErrNotLeader, "Resign of an election that does not lead any more")
+			testkit.OK(t, term.Resign(t.Context()), "Resign of the term again")
 			term = c[0].leads(t)
 		}
 	})
 	elect(t, "does not report the loss of another lock", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
-		outer := locktest.Lock(t, c[0].client.Mutex("outer"))
+		outer := testkit.Lock(t, c[0].client.Mutex("outer"))
 		term, err := c[0].Campaign(outer.Context())
-		locktest.Must(t, err, "Campaign")
-		locktest.Must(t, c[0].client.Mutex("outer").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.Must(t, err, "Campaign")
+		testkit.Must(t, c[0].client.Mutex("outer").ForceUnlock(t.Context()), "ForceUnlock")
 		<-term.Context().Done()
-		locktest.Is(t, term.Err(), quorumlock.ErrLost, "the end of the term")
-		locktest.OK(t, term.Resign(t.Context()), "Resign")
+		testkit.Is(t, term.Err(), quorumlock.ErrLost, "the end of the term")
+		testkit.OK(t, term.Resign(t.Context()), "Resign")
 		_ = outer.Unlock(t.Context())
 	})
 	elect(t, "acts on the term of a copy", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
@@ -185,54 +185,54 @@ func TestResign(t *testing.T) {
 		if err := same.Proclaim(t.Context(), "moved"); err != nil || term.Value() != "moved" {
 			t.Errorf("Proclaim of a copy: %v, and the value is %q", err, term.Value())
 		}
-		locktest.OK(t, same.Resign(t.Context()), "Resign of a copy")
-		locktest.Is(t, term.Err(), election.ErrResigned, "Err")
+		testkit.OK(t, same.Resign(t.Context()), "Resign of a copy")
+		testkit.Is(t, term.Err(), election.ErrResigned, "Err")
 		c[1].nobody(t)
 	})
 	elect(t, "is not needed a TTL after the end of the context", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
 		term, err := c[0].Campaign(ctx)
-		locktest.Must(t, err, "Campaign")
+		testkit.Must(t, err, "Campaign")
 		time.Sleep(time.Minute)
 		cancel()
 		began := time.Now()
 		c[1].leads(t)
-		locktest.Took(t, began, quorumlock.DefaultTTL, quorumlock.DefaultTTL+time.Second, "the next leads")
+		testkit.Took(t, began, quorumlock.DefaultTTL, quorumlock.DefaultTTL+time.Second, "the next leads")
 		says(t, c[0].Health(time.Second), "still at work", "Health of a holder who never reported the end of the work")
-		locktest.Is(t, term.Resign(t.Context()), election.ErrNotDrained, "Resign")
-		locktest.OK(t, c[0].Health(time.Second), "Health after Resign")
+		testkit.Is(t, term.Resign(t.Context()), election.ErrNotDrained, "Resign")
+		testkit.OK(t, c[0].Health(time.Second), "Health after Resign")
 	})
 }
 
 func TestProclaim(t *testing.T) {
 	elect(t, "says when too few nodes take the value, and goes on", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
-		locktest.Each(c[0].paths[:3], (*embedded.Server).Mute)
+		testkit.Each(c[0].paths[:3], (*embedded.Server).Mute)
 		err := term.Proclaim(t.Context(), "v")
 		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || q.Granted != 2 || len(q.Nodes) != 3 {
 			t.Errorf("Proclaim: %v, want a QuorumError of 2 of 3", err)
 		}
-		locktest.Each(c[0].paths[:3], (*embedded.Server).Resume)
+		testkit.Each(c[0].paths[:3], (*embedded.Server).Resume)
 		time.Sleep(time.Second)
 		c[1].told(t, "v", term.Token())
 	})
 	elect(t, "changes the value to that of the last call", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		term := c[0].leads(t)
-		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
-		first := locktest.Go(func() error { return term.Proclaim(t.Context(), "first") })
+		testkit.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		first := testkit.Go(func() error { return term.Proclaim(t.Context(), "first") })
 		time.Sleep(5 * time.Millisecond)
-		locktest.OK(t, term.Proclaim(t.Context(), "last"), "Proclaim")
-		locktest.OK(t, <-first, "the first Proclaim")
+		testkit.OK(t, term.Proclaim(t.Context(), "last"), "Proclaim")
+		testkit.OK(t, <-first, "the first Proclaim")
 		c[0].told(t, "last", term.Token())
 	})
 	elect(t, "changes nothing when it comes late", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		term := c[0].leads(t)
-		locktest.Must(t, term.Proclaim(t.Context(), "later"), "Proclaim")
+		testkit.Must(t, term.Proclaim(t.Context(), "later"), "Proclaim")
 		synctest.Wait() // for the nodes beyond the quorum
-		_, nodes := locktest.Paths(t, servers)
+		_, nodes := testkit.Paths(t, servers)
 		for i, n := range nodes {
 			late := wire.Proclaim("job", term.Owner(), time.Minute, term.Token(), 1, "earlier").At(i)
-			if p, err := locktest.Send(t.Context(), n, late)[0].Proclaimed(); err != nil || p == wire.Proclaimed {
+			if p, err := testkit.Send(t.Context(), n, late)[0].Proclaimed(); err != nil || p == wire.Proclaimed {
 				t.Errorf("%d, %v, want it refused", p, err)
 			}
 		}
@@ -244,11 +244,11 @@ func TestProclaim(t *testing.T) {
 		servers[1].Kill()
 		began := time.Now()
 		term := c[0].leads(t)
-		locktest.OK(t, term.Proclaim(t.Context(), "v"), "Proclaim")
+		testkit.OK(t, term.Proclaim(t.Context(), "v"), "Proclaim")
 		c[0].told(t, "v", term.Token())
 		resign(t, term)
 		c[0].nobody(t)
-		locktest.Took(t, began, 0, 5*time.Millisecond, "all of it")
+		testkit.Took(t, began, 0, 5*time.Millisecond, "all of it")
 		servers[0].Resume()
 		servers[1].Restart(true)
 		time.Sleep(quorumlock.DefaultTTL)
@@ -258,23 +258,23 @@ func TestProclaim(t *testing.T) {
 func TestACampaignThatIsCancelledLeavesNothing(t *testing.T) {
 	for _, ms := range []time.Duration{1, 15, 25, 35, 45, 200} {
 		elect(t, fmt.Sprint("after ", ms, " ms"), 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
-			locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
-			term, err := c[0].Campaign(locktest.Within(t, ms*time.Millisecond))
+			testkit.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+			term, err := c[0].Campaign(testkit.Within(t, ms*time.Millisecond))
 			if err == nil {
 				<-term.Context().Done()
 				resign(t, term)
 			} else if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Campaign: %v, want DeadlineExceeded", err)
 			}
-			locktest.Each(servers, func(s *embedded.Server) { s.Delay(0) })
+			testkit.Each(servers, func(s *embedded.Server) { s.Delay(0) })
 			time.Sleep(time.Second)
 		})
 	}
 }
 
 func TestOptionsOfTheMutexApply(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 5)
+	testkit.Bubble(t, func(t *testing.T) {
+		servers, _ := testkit.Nodes(t, 5)
 		c := join(t, servers, "v", quorumlock.WithPrefix("{tenant}:"), quorumlock.WithLabel("blue-7"), quorumlock.WithQuorum(4),
 			quorumlock.WithTTL(3*time.Second), quorumlock.WithMaxHold(10*time.Second), quorumlock.WithWait(time.Second))
 		term := c.leads(t)
@@ -296,25 +296,25 @@ func TestOptionsOfTheMutexApply(t *testing.T) {
 		if took := time.Since(began); took < 8*time.Second || took > 13*time.Second || !errors.Is(term.Err(), quorumlock.ErrLost) {
 			t.Errorf("the term ended after %v with %v, want MaxHold to end it", took, term.Err())
 		}
-		locktest.Is(t, term.Resign(t.Context()), quorumlock.ErrLost, "Resign")
+		testkit.Is(t, term.Resign(t.Context()), quorumlock.ErrLost, "Resign")
 		time.Sleep(time.Second)
-		locktest.Nothing(t, servers)
+		testkit.Nothing(t, servers)
 	})
 }
 
 // A client that the caller passes, as for a cluster, orders its calls differently.
 func TestAnElectionOverClientsOfTheProgram(t *testing.T) {
-	servers, own := locktest.Nodes(t, 1)
-	e := election.New(locktest.Of(t, []*node.Node{node.New(own[0].Client())}).Mutex("job"), "v")
+	servers, own := testkit.Nodes(t, 1)
+	e := election.New(testkit.Of(t, []*node.Node{node.New(own[0].Client())}).Mutex("job"), "v")
 	for range 20 {
 		term, err := e.Campaign(t.Context())
-		locktest.Must(t, err, "Campaign")
-		locktest.Must(t, term.Proclaim(t.Context(), "w"), "Proclaim")
+		testkit.Must(t, err, "Campaign")
+		testkit.Must(t, term.Proclaim(t.Context(), "w"), "Proclaim")
 		if l, err := e.Leader(t.Context()); err != nil || !l.Sure || l.Value != "w" || l.Token != term.Token() {
 			t.Fatalf("Leader: %v, %v", l, err)
 		}
-		locktest.Must(t, term.Resign(t.Context()), "Resign")
-		locktest.Is(t, locktest.Err(e.Leader(t.Context())), election.ErrNoLeader, "Leader")
+		testkit.Must(t, term.Resign(t.Context()), "Resign")
+		testkit.Is(t, testkit.Err(e.Leader(t.Context())), election.ErrNoLeader, "Leader")
 	}
-	locktest.NoLocks(t, servers)
+	testkit.NoLocks(t, servers)
 }

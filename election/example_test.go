@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // connect replaces redlock.Dial(urls): five servers in the process.
 func connect() (client *redlock.Client, stop func()) {
-	client, _, stop = locktest.Connect(5)
+	client, _, stop = testkit.Connect(5)
 	return client, stop
 }
 

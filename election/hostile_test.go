@@ -14,13 +14,13 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 var (
-	seeds = flag.Int("seeds", locktest.Thorough(12, 2), "`how many` hostile schedules to play")
+	seeds = flag.Int("seeds", testkit.Thorough(12, 2), "`how many` hostile schedules to play")
 	seed  = flag.Int64("seed", 0, "play the schedule of this seed alone")
 )
 
@@ -107,16 +107,16 @@ type hostile struct {
 
 func newHostile(t *testing.T, seed int64) *hostile {
 	h := &hostile{T: t, seed: seed, dice: rand.New(rand.NewPCG(uint64(seed), 7))}
-	h.servers, _ = locktest.Nodes(t, 5)
+	h.servers, _ = testkit.Nodes(t, 5)
 	opts := []quorumlock.Option{quorumlock.WithTTL(hostileTTL)}
 	if h.forgets() {
 		opts = append(opts, quorumlock.WithQuorum(4)) // two may forget
 	}
 	for i := range 4 {
 		h.all = append(h.all, join(t, h.servers, fmt.Sprintf("candidate %d", i), opts...))
-		locktest.Each(h.all[i].paths, (*embedded.Server).RefuseWhileHeld)
+		testkit.Each(h.all[i].paths, (*embedded.Server).RefuseWhileHeld)
 	}
-	locktest.Each(h.servers, (*embedded.Server).RefuseWhileHeld)
+	testkit.Each(h.servers, (*embedded.Server).RefuseWhileHeld)
 	return h
 }
 
@@ -162,7 +162,7 @@ func (h *hostile) play() {
 			}
 		}
 	}
-	locktest.NoLocks(h, h.servers)
+	testkit.NoLocks(h, h.servers)
 }
 
 // noise publishes messages without meaning. It makes observers look. It also keeps go-redis from
@@ -408,8 +408,8 @@ func (h *hostile) heal() {
 		s.LoseReplies(0)
 		s.LoseMessages(false)
 	}
-	locktest.Each(h.servers, fix)
+	testkit.Each(h.servers, fix)
 	for _, c := range h.all {
-		locktest.Each(c.paths, fix)
+		testkit.Each(c.paths, fix)
 	}
 }

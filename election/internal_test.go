@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // pausedHold is a hold that is over, in a process that was paused and has fired no timer since.
@@ -39,13 +39,13 @@ func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
 			return context.Cause(term.ctx)
 		},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, _ := locktest.Client(t, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			c, _ := testkit.Client(t, 1)
 			e := New(c.Mutex("job"), "v")
-			lease, _ := quorumlock.NewLease(t.Context(), pausedHold{heldBy{locktest.Lock(t, c.Mutex("job"))}})
+			lease, _ := quorumlock.NewLease(t.Context(), pausedHold{heldBy{testkit.Lock(t, c.Mutex("job"))}})
 			e.term = newTerm(t.Context(), e, lease, false)
-			locktest.Must(t, quorum.ClientOf(c.Mutex("job")).Go(e.term.keep), "Go")
-			locktest.Is(t, call(t.Context(), e, e.term), quorumlock.ErrLost, "call")
+			testkit.Must(t, client.ClientOf(c.Mutex("job")).Go(e.term.keep), "Go")
+			testkit.Is(t, call(t.Context(), e, e.term), quorumlock.ErrLost, "call")
 			_ = e.term.Resign(t.Context())
 		})
 	}
@@ -75,15 +75,15 @@ func TestForbiddenCommandsAndWrongKeysAreIncurable(t *testing.T) {
 		said("ERR unknown command 'evalsha'"),
 		quorumlock.ErrNotALock,
 	} {
-		locktest.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), true, "%v is incurable", err)
+		testkit.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), true, "%v is incurable", err)
 	}
 	for _, err := range []error{said("LOADING Redis is loading the dataset in memory"), said("OOM command not allowed"), redis.Nil, errors.New("NOPERM")} {
-		locktest.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), false, "%v is incurable", err)
+		testkit.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), false, "%v is incurable", err)
 	}
 }
 
 func TestResignOfATermThatWasNeverWonIsErrNotLeader(t *testing.T) {
 	for name, term := range map[string]*Term{"nil": nil, "zero": {}} {
-		locktest.Is(t, term.Resign(t.Context()), ErrNotLeader, "%s", name)
+		testkit.Is(t, term.Resign(t.Context()), ErrNotLeader, "%s", name)
 	}
 }

@@ -9,12 +9,12 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // candidate is one process: a client with paths of its own to the servers, and its part in the
 // election "job".
@@ -29,7 +29,7 @@ type candidate struct {
 // start returns n candidates over five servers. The i-th has the value "i".
 func start(t *testing.T, n int, opts ...quorumlock.Option) ([]*candidate, []*embedded.Server) {
 	t.Helper()
-	servers, _ := locktest.Nodes(t, 5)
+	servers, _ := testkit.Nodes(t, 5)
 	all := make([]*candidate, n)
 	for i := range all {
 		all[i] = join(t, servers, fmt.Sprint(i), opts...)
@@ -39,7 +39,7 @@ func start(t *testing.T, n int, opts ...quorumlock.Option) ([]*candidate, []*emb
 
 func join(t *testing.T, servers []*embedded.Server, value string, opts ...quorumlock.Option) *candidate {
 	t.Helper()
-	c, paths := locktest.Another(t, servers, opts...)
+	c, paths := testkit.Another(t, servers, opts...)
 	return &candidate{Election: election.New(c.Mutex("job"), value), client: c, paths: paths}
 }
 
@@ -47,7 +47,7 @@ func join(t *testing.T, servers []*embedded.Server, value string, opts ...quorum
 // nothing must be left at the nodes.
 func elect(t *testing.T, name string, n int, f func(t *testing.T, c []*candidate, servers []*embedded.Server), opts ...quorumlock.Option) {
 	t.Helper()
-	locktest.Run(t, name, func(t *testing.T) {
+	testkit.Run(t, name, func(t *testing.T) {
 		c, servers := start(t, n, opts...)
 		f(t, c, servers)
 		for _, c := range c {
@@ -59,7 +59,7 @@ func elect(t *testing.T, name string, n int, f func(t *testing.T, c []*candidate
 			}
 		}
 		synctest.Wait()
-		locktest.Nothing(t, servers)
+		testkit.Nothing(t, servers)
 	})
 }
 
@@ -67,7 +67,7 @@ func elect(t *testing.T, name string, n int, f func(t *testing.T, c []*candidate
 func (c *candidate) leads(t *testing.T) *election.Term {
 	t.Helper()
 	term, err := c.Campaign(t.Context())
-	locktest.Must(t, err, "Campaign")
+	testkit.Must(t, err, "Campaign")
 	synctest.Wait()
 	return term
 }
@@ -88,7 +88,7 @@ func (c *candidate) queues(t *testing.T) <-chan *election.Term {
 
 func resign(t *testing.T, term *election.Term) {
 	t.Helper()
-	locktest.OK(t, term.Resign(t.Context()), "Resign")
+	testkit.OK(t, term.Resign(t.Context()), "Resign")
 	synctest.Wait()
 }
 
@@ -120,7 +120,7 @@ func says(t *testing.T, err error, text, call string) {
 func occupy(t *testing.T, key string, servers ...*embedded.Server) {
 	t.Helper()
 	for _, s := range servers {
-		locktest.Must(t, s.Redis.Set(key, "mine"), "Set")
+		testkit.Must(t, s.Redis.Set(key, "mine"), "Set")
 	}
 }
 
@@ -134,7 +134,7 @@ func killAtProclaim(servers ...*embedded.Server) (restart func()) {
 		})
 	}
 	return func() {
-		locktest.Each(servers, func(s *embedded.Server) { s.Before(nil) })
-		locktest.Restart(servers...)
+		testkit.Each(servers, func(s *embedded.Server) { s.Before(nil) })
+		testkit.Restart(servers...)
 	}
 }

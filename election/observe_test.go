@@ -12,8 +12,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -91,7 +91,7 @@ func TestObserve(t *testing.T) {
 		o.saw(t, now, time.Millisecond, "-", "0")
 		time.Sleep(5 * time.Minute)
 		now = time.Now()
-		locktest.Must(t, first.Proclaim(t.Context(), "0b"), "Proclaim")
+		testkit.Must(t, first.Proclaim(t.Context(), "0b"), "Proclaim")
 		o.saw(t, now, time.Millisecond, "-", "0", "0b")
 		time.Sleep(5 * time.Minute)
 		next := c[1].queues(t)
@@ -112,7 +112,7 @@ func TestObserve(t *testing.T) {
 		o := c[1].watches(t)
 		term := c[0].leads(t)
 		time.Sleep(5 * time.Second)
-		locktest.Kill(c[0].paths...)
+		testkit.Kill(c[0].paths...)
 		time.Sleep(time.Until(term.ValidUntil()) + 102*time.Millisecond) // the drift
 		for servers[0].Redis.Exists("job") {
 			time.Sleep(time.Millisecond)
@@ -124,7 +124,7 @@ func TestObserve(t *testing.T) {
 		time.Sleep(quorumlock.DefaultTTL)
 	})
 	elect(t, "finds out without messages", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
-		locktest.Each(c[1].paths, func(s *embedded.Server) { s.LoseMessages(true) })
+		testkit.Each(c[1].paths, func(s *embedded.Server) { s.LoseMessages(true) })
 		o := c[1].watches(t)
 		time.Sleep(time.Minute)
 		now := time.Now()
@@ -132,7 +132,7 @@ func TestObserve(t *testing.T) {
 		time.Sleep(quorumlock.DefaultTTL)
 		o.saw(t, now, quorumlock.DefaultTTL, "-", "0")
 		now = time.Now()
-		locktest.OK(t, c[0].client.Mutex("job").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.OK(t, c[0].client.Mutex("job").ForceUnlock(t.Context()), "ForceUnlock")
 		time.Sleep(quorumlock.DefaultTTL)
 		o.saw(t, now, quorumlock.DefaultTTL, "-", "0", "-")
 		_ = term.Resign(t.Context())
@@ -140,15 +140,15 @@ func TestObserve(t *testing.T) {
 	elect(t, "tells an outage once though a node comes and goes", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		c[0].leads(t)
 		o := c[1].watches(t)
-		locktest.Kill(c[1].paths[:3]...)
+		testkit.Kill(c[1].paths[:3]...)
 		for range 5 {
 			time.Sleep(20 * time.Second)
-			locktest.Kill(c[1].paths[3:]...)
+			testkit.Kill(c[1].paths[3:]...)
 			time.Sleep(20 * time.Second)
-			locktest.Restart(c[1].paths[3:]...)
+			testkit.Restart(c[1].paths[3:]...)
 		}
 		o.saw(t, time.Now(), 0, "0", "?")
-		locktest.Restart(c[1].paths[:3]...)
+		testkit.Restart(c[1].paths[:3]...)
 		time.Sleep(quorumlock.DefaultTTL)
 		o.saw(t, time.Now(), quorumlock.DefaultTTL, "0", "?", "0")
 	})
@@ -156,7 +156,7 @@ func TestObserve(t *testing.T) {
 		term := c[0].leads(t)
 		var told []string
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := locktest.Go(func() error {
+		ended := testkit.Go(func() error {
 			for l := range c[1].Observe(ctx) {
 				told = append(told, l.Value)
 				time.Sleep(time.Second)
@@ -165,7 +165,7 @@ func TestObserve(t *testing.T) {
 		})
 		for i := range 35 {
 			time.Sleep(100 * time.Millisecond)
-			locktest.Must(t, term.Proclaim(t.Context(), fmt.Sprint(i)), "Proclaim")
+			testkit.Must(t, term.Proclaim(t.Context(), fmt.Sprint(i)), "Proclaim")
 		}
 		time.Sleep(3 * time.Second)
 		cancel()
@@ -179,22 +179,22 @@ func TestObserve(t *testing.T) {
 			break
 		}
 		n := 0
-		for range c[0].Observe(locktest.Within(t, time.Minute)) {
+		for range c[0].Observe(testkit.Within(t, time.Minute)) {
 			n++
 		}
-		locktest.Equal(t, n, 1, "results before the end of the context")
-		locktest.Nothing(t, servers)
+		testkit.Equal(t, n, 1, "results before the end of the context")
+		testkit.Nothing(t, servers)
 		time.AfterFunc(time.Minute, func() { _ = c[0].client.Close() })
 		var last error
 		for _, last = range c[0].Observe(t.Context()) {
 		}
-		locktest.Is(t, last, quorumlock.ErrClosed, "the last of Observe")
+		testkit.Is(t, last, quorumlock.ErrClosed, "the last of Observe")
 	})
 	elect(t, "ends with its client at once though it waits for a message", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		o := c[0].watches(t)
 		time.Sleep(time.Second)
 		now := time.Now()
-		locktest.OK(t, c[0].client.Close(), "Close")
+		testkit.OK(t, c[0].client.Close(), "Close")
 		time.Sleep(time.Minute)
 		o.saw(t, now, time.Second, "-", quorumlock.ErrClosed.Error())
 	})
@@ -209,7 +209,7 @@ func TestObserve(t *testing.T) {
 		o.saw(t, time.Now(), 0, "-", "0")
 	})
 	elect(t, "reads again after a message that came while it read", 2, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
-		locktest.Kill(c[1].paths[3:]...)
+		testkit.Kill(c[1].paths[3:]...)
 		slow := c[1].paths[2]
 		slow.LoseMessages(true)
 		o := c[1].watches(t)
@@ -220,7 +220,7 @@ func TestObserve(t *testing.T) {
 		servers[0].Redis.Publish(wire.LeaderKey("job"), "noise")
 		time.Sleep(time.Millisecond) // the nodes have answered, with one reply in transit
 		now := time.Now()
-		locktest.Must(t, term.Proclaim(t.Context(), "0b"), "Proclaim")
+		testkit.Must(t, term.Proclaim(t.Context(), "0b"), "Proclaim")
 		time.Sleep(time.Millisecond)
 		slow.Resume()
 		time.Sleep(10 * time.Millisecond)
@@ -241,12 +241,12 @@ func TestObserveRidesOutAnOutage(t *testing.T) {
 			o := c[2].watches(t)
 			term := c[0].leads(t)
 			o.saw(t, time.Now(), 0, "-", "0")
-			locktest.Each(c[2].paths, outage.begin)
+			testkit.Each(c[2].paths, outage.begin)
 			time.Sleep(outage.lasts)
 			o.saw(t, time.Now(), 0, "-", "0", "?")
 			resign(t, term)
 			second := c[1].leads(t)
-			locktest.Each(c[2].paths, outage.end)
+			testkit.Each(c[2].paths, outage.end)
 			now := time.Now()
 			time.Sleep(3 * time.Second)
 			o.saw(t, now, 2*time.Second, "-", "0", "?", "1")
@@ -264,13 +264,13 @@ func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 			term := c[0].leads(t)
 			c[0].paths[4].Kill()
 			if change == "value" {
-				locktest.Must(t, term.Proclaim(t.Context(), "1"), "Proclaim")
+				testkit.Must(t, term.Proclaim(t.Context(), "1"), "Proclaim")
 			} else {
 				resign(t, term)
 				c[1].leads(t)
 			}
 			o := c[2].watches(t)
-			locktest.Kill(c[2].paths[:4]...)
+			testkit.Kill(c[2].paths[:4]...)
 			now := time.Now()
 			servers[4].Redis.Publish(wire.LeaderKey("job"), "noise") // it is behind
 			time.Sleep(time.Second)
@@ -289,14 +289,14 @@ func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 
 // Reads and proclamations count as round trips, for metrics and for the log.
 func TestAnObserverLearnsOfTheRoundTripsOfAnElection(t *testing.T) {
-	var events locktest.Events
+	var events testkit.Events
 	elect(t, "five nodes", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		asked := 0
 		after := func(what string, asks, downs int) {
 			t.Helper()
 			synctest.Wait()
-			locktest.Equal(t, events.Of(quorumlock.EventNodeAsked)-asked, asks, "%s: nodes were asked", what)
-			locktest.Equal(t, events.Of(quorumlock.EventNodeDown), downs, "%s: nodes went down so far", what)
+			testkit.Equal(t, events.Of(quorumlock.EventNodeAsked)-asked, asks, "%s: nodes were asked", what)
+			testkit.Equal(t, events.Of(quorumlock.EventNodeDown), downs, "%s: nodes went down so far", what)
 			asked = events.Of(quorumlock.EventNodeAsked)
 		}
 		c[0].nobody(t)
@@ -309,7 +309,7 @@ func TestAnObserverLearnsOfTheRoundTripsOfAnElection(t *testing.T) {
 		term := c[0].leads(t)
 		time.Sleep(time.Second)
 		asked = events.Of(quorumlock.EventNodeAsked)
-		locktest.Must(t, term.Proclaim(t.Context(), "1"), "Proclaim")
+		testkit.Must(t, term.Proclaim(t.Context(), "1"), "Proclaim")
 		after("a proclamation", 5, 1)
 	}, quorumlock.WithObserver(&events))
 }

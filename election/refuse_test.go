@@ -11,8 +11,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -29,7 +29,7 @@ func all(ctx context.Context, e *election.Election) map[string]error {
 }
 
 func TestBadInputIsRefusedWithTheFix(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		client := c[0].client
 		for _, tt := range []struct {
@@ -46,7 +46,7 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 		} {
 			errs := all(t.Context(), tt.e)
 			errs["Resign"], errs["Health"] = tt.e.Resign(t.Context()), tt.e.Health(0)
-			locktest.Equal(t, len(errs), 6, "%s: calls that have answered", tt.what)
+			testkit.Equal(t, len(errs), 6, "%s: calls that have answered", tt.what)
 			for call, err := range errs {
 				says(t, err, tt.want, tt.what+": "+call)
 				if !strings.HasPrefix(fmt.Sprint(err), "quorumlock: ") {
@@ -56,12 +56,12 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 		}
 		//lint:ignore SA1012 that is what is tested
 		for call, err := range all(nil, c[0].Election) { //nolint:staticcheck // that is what is tested
-			locktest.Is(t, err, quorumlock.ErrNilContext, "%s with a nil context", call)
+			testkit.Is(t, err, quorumlock.ErrNilContext, "%s with a nil context", call)
 		}
 		says(t, c[0].Run(t.Context(), nil), "the function is nil: use", "Run without a function")
-		locktest.Is(t, c[0].Resign(t.Context()), election.ErrNotLeader, "Resign of nobody")
+		testkit.Is(t, c[0].Resign(t.Context()), election.ErrNotLeader, "Resign of nobody")
 		for _, s := range servers {
-			locktest.Equal(t, s.Ran(), s.Ran("leader"), "scripts that ran at %s", s.Name)
+			testkit.Equal(t, s.Ran(), s.Ran("leader"), "scripts that ran at %s", s.Name)
 		}
 	})
 }
@@ -70,27 +70,27 @@ func TestRefusals(t *testing.T) {
 	elect(t, "of values and contexts", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
 		value := strings.Repeat("\x00v\r\n", election.MaxValue/4)
-		locktest.Must(t, term.Proclaim(t.Context(), value), "Proclaim")
+		testkit.Must(t, term.Proclaim(t.Context(), value), "Proclaim")
 		c[0].told(t, value, term.Token())
 		says(t, term.Proclaim(t.Context(), value+"v"), "use at most 65536", "Proclaim")
 		var none context.Context
-		locktest.Is(t, term.Proclaim(none, ""), quorumlock.ErrNilContext, "Proclaim")
+		testkit.Is(t, term.Proclaim(none, ""), quorumlock.ErrNilContext, "Proclaim")
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
-		locktest.Is(t, term.Proclaim(done, "x"), context.Canceled, "Proclaim")
+		testkit.Is(t, term.Proclaim(done, "x"), context.Canceled, "Proclaim")
 		c[0].told(t, value, term.Token())
-		locktest.Is(t, term.Resign(none), quorumlock.ErrNilContext, "Resign")
+		testkit.Is(t, term.Resign(none), quorumlock.ErrNilContext, "Resign")
 		c[0].nobody(t)
 	})
 	elect(t, "of a campaign within the own work, which would deadlock, or lead twice", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
-		says(t, locktest.Err(c[0].Campaign(term.Context())), "use one that does not", "Campaign")
+		says(t, testkit.Err(c[0].Campaign(term.Context())), "use one that does not", "Campaign")
 		c[0].told(t, "0", term.Token())
 		resign(t, term)
-		lease := locktest.Lock(t, c[0].client.Mutex("job"))
-		says(t, locktest.Err(c[0].Campaign(lease.Context())), "use one that does not", "Campaign")
-		locktest.Held(t, lease)
-		locktest.Unlock(t, lease)
+		lease := testkit.Lock(t, c[0].client.Mutex("job"))
+		says(t, testkit.Err(c[0].Campaign(lease.Context())), "use one that does not", "Campaign")
+		testkit.Held(t, lease)
+		testkit.Unlock(t, lease)
 	})
 	// If the key of the value has a value of another program, waiting does not help: Campaign returns
 	// the fix, and keeps nothing.
@@ -111,18 +111,18 @@ func TestRefusals(t *testing.T) {
 		term := c[0].leads(t)
 		c[0].told(t, "0", term.Token())
 		resign(t, term)
-		locktest.Each(servers[:2], func(s *embedded.Server) { s.Redis.Del(key) })
+		testkit.Each(servers[:2], func(s *embedded.Server) { s.Redis.Del(key) })
 		occupy(t, "job", servers[:3]...)
-		locktest.Is(t, locktest.Err(c[0].Leader(t.Context())), quorumlock.ErrNotALock, "Leader")
-		locktest.Is(t, locktest.Err(c[0].Campaign(t.Context())), quorumlock.ErrNotALock, "Campaign")
-		locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
+		testkit.Is(t, testkit.Err(c[0].Leader(t.Context())), quorumlock.ErrNotALock, "Leader")
+		testkit.Is(t, testkit.Err(c[0].Campaign(t.Context())), quorumlock.ErrNotALock, "Campaign")
+		testkit.Each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
 	})
 	elect(t, "are none where nodes fail after the grant: Campaign goes on while the lease lasts", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		resign(t, c[0].leads(t))
 		time.AfterFunc(5*time.Second, killAtProclaim(servers[:3]...))
 		began := time.Now()
 		term := c[0].leads(t)
-		locktest.Took(t, began, 5*time.Second, 7*time.Second, "it leads")
+		testkit.Took(t, began, 5*time.Second, 7*time.Second, "it leads")
 		c[0].told(t, "0", term.Token())
 	})
 }
@@ -147,17 +147,17 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 	} {
 		elect(t, name, 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 			resign(t, c[0].leads(t))
-			locktest.Each(servers[:2], func(s *embedded.Server) { tt.refuse(t, s) })
+			testkit.Each(servers[:2], func(s *embedded.Server) { tt.refuse(t, s) })
 			time.AfterFunc(5*time.Second, killAtProclaim(servers[2]))
 			began := time.Now()
 			term := c[0].leads(t)
-			locktest.Took(t, began, 5*time.Second, 7*time.Second, "it leads")
+			testkit.Took(t, began, 5*time.Second, 7*time.Second, "it leads")
 			c[0].told(t, "0", term.Token())
 			resign(t, term)
 			time.Sleep(quorumlock.DefaultTTL) // until the keys at the nodes that refuse expire
 
 			tt.refuse(t, servers[2])
-			locktest.Each(servers[:2], func(s *embedded.Server) { s.Deny() })
+			testkit.Each(servers[:2], func(s *embedded.Server) { s.Deny() })
 			_, err := c[0].Campaign(t.Context())
 			if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !strings.Contains(err.Error(), tt.said) {
 				t.Errorf("Campaign where no quorum takes the value: %v, want a QuorumError that says %q", err, tt.said)

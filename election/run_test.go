@@ -10,14 +10,14 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // runs calls Run in the background.
 func (c *candidate) runs(ctx context.Context, lead func(ctx context.Context) error) <-chan error {
-	return locktest.Go(func() error { return c.Run(ctx, lead) })
+	return testkit.Go(func() error { return c.Run(ctx, lead) })
 }
 
 // background runs Run until stop, which returns Run's result.
@@ -72,16 +72,16 @@ func TestRun(t *testing.T) {
 		stop := c[0].background(t, w.lead)
 		time.Sleep(time.Second)
 		for i := range 3 {
-			locktest.Kill(c[0].paths...)
+			testkit.Kill(c[0].paths...)
 			time.Sleep(30 * time.Second)
 			w.so(t, i+1, 0, "while the nodes are down")
-			locktest.Restart(c[0].paths...)
+			testkit.Restart(c[0].paths...)
 			time.Sleep(2 * time.Second)
 		}
-		locktest.OK(t, c[0].Resign(t.Context()), "Resign")
+		testkit.OK(t, c[0].Resign(t.Context()), "Resign")
 		time.Sleep(time.Second)
 		w.so(t, 5, 1, "after Resign")
-		locktest.Is(t, stop(), context.Canceled, "Run")
+		testkit.Is(t, stop(), context.Canceled, "Run")
 	})
 	elect(t, "lets lead resign from within, which must not wait for itself", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		terms := 0
@@ -90,7 +90,7 @@ func TestRun(t *testing.T) {
 				return nil
 			}
 			began := time.Now()
-			locktest.OK(t, c[0].Resign(ctx), "Resign")
+			testkit.OK(t, c[0].Resign(ctx), "Resign")
 			if time.Since(began) > 0 || !errors.Is(context.Cause(ctx), election.ErrResigned) {
 				t.Errorf("after %v the context has the cause %v", time.Since(began), context.Cause(ctx))
 			}
@@ -109,20 +109,20 @@ func TestRun(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		err := stop()
-		locktest.Is(t, err, context.Canceled, "Run")
-		locktest.Is(t, err, broken, "Run")
+		testkit.Is(t, err, context.Canceled, "Run")
+		testkit.Is(t, err, broken, "Run")
 	})
 	elect(t, "releases the lock when lead panics", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
-		defer func() { locktest.Equal(t, recover(), "lead", "recovered") }()
+		defer func() { testkit.Equal(t, recover(), "lead", "recovered") }()
 		_ = c[0].Run(t.Context(), func(context.Context) error { panic("lead") })
 	})
 	elect(t, "says that the lock was lost as lead returned", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		err := c[0].Run(t.Context(), func(context.Context) error {
 			synctest.Wait() // for the nodes beyond the quorum
-			locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
+			testkit.Each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
 			return nil
 		})
-		locktest.Is(t, err, quorumlock.ErrLost, "Run")
+		testkit.Is(t, err, quorumlock.ErrLost, "Run")
 	})
 	elect(t, "ends with its client", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		var w work
@@ -130,20 +130,20 @@ func TestRun(t *testing.T) {
 		time.Sleep(time.Second)
 		waits := c[1].runs(t.Context(), w.lead)
 		time.Sleep(time.Second)
-		locktest.OK(t, c[0].client.Close(), "Close")
-		locktest.Is(t, <-leads, quorumlock.ErrClosed, "Run of the leader")
-		locktest.OK(t, c[1].client.Close(), "Close")
-		locktest.Is(t, <-waits, quorumlock.ErrClosed, "Run of the other")
+		testkit.OK(t, c[0].client.Close(), "Close")
+		testkit.Is(t, <-leads, quorumlock.ErrClosed, "Run of the leader")
+		testkit.OK(t, c[1].client.Close(), "Close")
+		testkit.Is(t, <-waits, quorumlock.ErrClosed, "Run of the other")
 		time.Sleep(quorumlock.DefaultTTL)
 	})
 	elect(t, "ends the work first when an outer lock is lost", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
-		outer := locktest.Lock(t, c[0].client.Mutex("outer"))
+		outer := testkit.Lock(t, c[0].client.Mutex("outer"))
 		w := work{winds: 9 * time.Second}
 		ended := c[0].runs(outer.Context(), w.lead)
 		time.Sleep(time.Second)
 		led := c[1].queues(t)
 		time.Sleep(time.Second)
-		locktest.Must(t, c[1].client.Mutex("outer").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.Must(t, c[1].client.Mutex("outer").ForceUnlock(t.Context()), "ForceUnlock")
 		<-outer.Context().Done()
 		second := <-led
 		w.so(t, 1, 0, "when the next leads")
@@ -172,11 +172,11 @@ func TestTheLockIsReleasedWhenLeadHasReturnedAndNotBefore(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, c *candidate, stop func() error){
 		"Resign": func(t *testing.T, c *candidate, _ func() error) {
 			began := time.Now()
-			locktest.OK(t, c.Resign(t.Context()), "Resign")
-			locktest.Took(t, began, 9*time.Second, time.Minute, "Resign returns when lead has")
+			testkit.OK(t, c.Resign(t.Context()), "Resign")
+			testkit.Took(t, began, 9*time.Second, time.Minute, "Resign returns when lead has")
 		},
 		"ctx": func(t *testing.T, _ *candidate, stop func() error) {
-			locktest.Is(t, stop(), context.Canceled, "Run")
+			testkit.Is(t, stop(), context.Canceled, "Run")
 		},
 	} {
 		elect(t, name, 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
@@ -188,7 +188,7 @@ func TestTheLockIsReleasedWhenLeadHasReturnedAndNotBefore(t *testing.T) {
 			began := time.Now()
 			go end(t, c[0], stop)
 			<-next
-			locktest.Took(t, began, 9*time.Second, 9*time.Second+10*time.Millisecond, "the next leads when lead returns")
+			testkit.Took(t, began, 9*time.Second, 9*time.Second+10*time.Millisecond, "the next leads when lead returns")
 			w.so(t, 1, 0, "when the next leads")
 			_ = stop()
 		})
@@ -196,27 +196,27 @@ func TestTheLockIsReleasedWhenLeadHasReturnedAndNotBefore(t *testing.T) {
 }
 
 func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
-	log, logger := locktest.Logger()
+	log, logger := testkit.Logger()
 	elect(t, "while it winds up", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		w := work{winds: time.Minute}
 		stop := c[0].background(t, w.lead)
 		time.Sleep(time.Second)
 		began := time.Now()
-		locktest.Is(t, c[0].Resign(locktest.Within(t, 30*time.Second)), election.ErrNotDrained, "Resign")
-		locktest.Took(t, began, quorumlock.DefaultTTL, quorumlock.DefaultTTL+time.Second, "Resign")
+		testkit.Is(t, c[0].Resign(testkit.Within(t, 30*time.Second)), election.ErrNotDrained, "Resign")
+		testkit.Took(t, began, quorumlock.DefaultTTL, quorumlock.DefaultTTL+time.Second, "Resign")
 		second := c[1].leads(t)
 		says(t, c[0].Health(9*time.Second), "still at work", "Health")
-		locktest.OK(t, c[0].Health(time.Hour), "Health within its grace")
+		testkit.OK(t, c[0].Health(time.Hour), "Health within its grace")
 		synctest.Wait()
-		locktest.Equal(t, len(log.Lines("released while the leader was still at work")), 1, "lines in the log")
+		testkit.Equal(t, len(log.Lines("released while the leader was still at work")), 1, "lines in the log")
 		time.Sleep(time.Minute)
-		locktest.OK(t, c[0].Health(0), "Health after lead returned")
+		testkit.OK(t, c[0].Health(0), "Health after lead returned")
 		w.so(t, 1, 0, "while somebody else leads")
 		resign(t, second)
 		_ = stop()
 	}, logger)
 	var lost []quorumlock.LossReason
-	losses := locktest.Observer(func(e quorumlock.Event) {
+	losses := testkit.Observer(func(e quorumlock.Event) {
 		if e.Kind == quorumlock.EventLost {
 			lost = append(lost, e.Reason)
 		}
@@ -230,24 +230,24 @@ func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
 			}
 			<-inner.Context().Done()
 			<-hang
-			locktest.Is(t, inner.Unlock(context.WithoutCancel(ctx)), quorumlock.ErrLost, "Unlock of what was released")
+			testkit.Is(t, inner.Unlock(context.WithoutCancel(ctx)), quorumlock.ErrLost, "Unlock of what was released")
 			return nil
 		})
 		time.Sleep(time.Second)
 		began := time.Now()
-		locktest.Is(t, c[0].Resign(t.Context()), election.ErrNotDrained, "Resign")
+		testkit.Is(t, c[0].Resign(t.Context()), election.ErrNotDrained, "Resign")
 		c[1].leads(t)
-		locktest.Took(t, began, 0, quorumlock.DefaultTTL+time.Second, "the next leads")
+		testkit.Took(t, began, 0, quorumlock.DefaultTTL+time.Second, "the next leads")
 		if len(lost) != 1 || lost[0] != quorumlock.LossResigned {
 			t.Errorf("the observer is told of the losses %q", lost)
 		}
 		close(hang)
-		locktest.Is(t, stop(), context.Canceled, "Run")
+		testkit.Is(t, stop(), context.Canceled, "Run")
 	}, quorumlock.WithObserver(losses))
 }
 
 func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
-	log, logger := locktest.Logger()
+	log, logger := testkit.Logger()
 	elect(t, "once", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		broken := errors.New("the disk is full")
 		stop := c[0].background(t, func(ctx context.Context) error {
@@ -255,15 +255,15 @@ func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
 			return broken
 		})
 		time.Sleep(time.Second)
-		locktest.Kill(c[0].paths...)
+		testkit.Kill(c[0].paths...)
 		time.Sleep(30 * time.Second)
-		locktest.Restart(c[0].paths...)
+		testkit.Restart(c[0].paths...)
 		time.Sleep(2 * time.Second)
 		err := stop()
-		locktest.Is(t, err, context.Canceled, "Run")
-		locktest.Is(t, err, broken, "Run")
+		testkit.Is(t, err, context.Canceled, "Run")
+		testkit.Is(t, err, broken, "Run")
 		synctest.Wait()
-		locktest.Equal(t, len(log.Lines("the disk is full")), 1, "lines in the log")
+		testkit.Equal(t, len(log.Lines("the disk is full")), 1, "lines in the log")
 	}, logger)
 }
 
@@ -282,13 +282,13 @@ func TestRunWithWait(t *testing.T) {
 		occupy(t, wire.LeaderKey("job"), servers[:3]...)
 		c[0].paths[3].Stall()
 		began := time.Now()
-		err := c[0].Run(locktest.Within(t, time.Hour), func(context.Context) error { return errors.New("it has led") })
+		err := c[0].Run(testkit.Within(t, time.Hour), func(context.Context) error { return errors.New("it has led") })
 		if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !errors.Is(err, quorumlock.ErrNotALock) || time.Since(began) > 5*time.Second {
 			t.Errorf("Run after %v: %v, want a QuorumError soon", time.Since(began), err)
 		}
 		c[0].paths[3].Resume()
 		time.Sleep(quorumlock.DefaultTTL)
-		locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del(wire.LeaderKey("job")) })
+		testkit.Each(servers, func(s *embedded.Server) { s.Redis.Del(wire.LeaderKey("job")) })
 	}, quorumlock.WithWait(time.Minute))
 }
 

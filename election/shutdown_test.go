@@ -8,8 +8,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 )
 
 // Shutdown ends the context of a leader, which may have no other end.
@@ -29,7 +29,7 @@ func TestShutdownResignsAndTheLeaderDrains(t *testing.T) {
 		elect(t, name, 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 			ended := c[0].runs(t.Context(), func(ctx context.Context) error {
 				<-ctx.Done()
-				locktest.Is(t, context.Cause(ctx), election.ErrResigned, "the end of the term")
+				testkit.Is(t, context.Cause(ctx), election.ErrResigned, "the end of the term")
 				time.Sleep(tt.drain)
 				return tt.err
 			})
@@ -38,10 +38,10 @@ func TestShutdownResignsAndTheLeaderDrains(t *testing.T) {
 			time.Sleep(time.Minute) // the lease is renewed
 
 			began := time.Now()
-			over := locktest.Go(func() error { return c[0].client.Shutdown(locktest.Within(t, 2*time.Minute)) })
+			over := testkit.Go(func() error { return c[0].client.Shutdown(testkit.Within(t, 2*time.Minute)) })
 			<-second
-			locktest.Took(t, began, tt.next, tt.next+time.Second, "the next leads")
-			locktest.OK(t, <-over, "Shutdown")
+			testkit.Took(t, began, tt.next, tt.next+time.Second, "the next leads")
+			testkit.OK(t, <-over, "Shutdown")
 			err := <-ended
 			if !errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, failed) != (tt.err == failed) || errors.Is(err, context.Canceled) {
 				t.Errorf("Run: %v, want ErrClosed, and the error of a drain", err)
@@ -54,22 +54,22 @@ func TestShutdown(t *testing.T) {
 	elect(t, "waits for the leader", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
 		time.AfterFunc(5*time.Second, func() {
-			locktest.Is(t, term.Err(), election.ErrResigned, "during the shutdown the term says")
-			locktest.OK(t, term.Resign(t.Context()), "Resign")
+			testkit.Is(t, term.Err(), election.ErrResigned, "during the shutdown the term says")
+			testkit.OK(t, term.Resign(t.Context()), "Resign")
 		})
 		began := time.Now()
-		locktest.OK(t, c[0].client.Shutdown(locktest.Within(t, 2*time.Minute)), "Shutdown")
-		locktest.Took(t, began, 5*time.Second, 6*time.Second, "Shutdown")
+		testkit.OK(t, c[0].client.Shutdown(testkit.Within(t, 2*time.Minute)), "Shutdown")
+		testkit.Took(t, began, 5*time.Second, 6*time.Second, "Shutdown")
 	})
 	elect(t, "ends a campaign that has the lock, but not the value at a quorum yet", 1, func(t *testing.T, c []*candidate, servers []*embedded.Server) {
 		resign(t, c[0].leads(t))
 		restart := killAtProclaim(servers[:3]...)
-		ended := locktest.Go(func() error { return locktest.Err(c[0].Campaign(t.Context())) })
+		ended := testkit.Go(func() error { return testkit.Err(c[0].Campaign(t.Context())) })
 		time.Sleep(time.Second)
-		over := locktest.Go(func() error { return c[0].client.Shutdown(locktest.Within(t, 2*time.Minute)) })
-		locktest.Is(t, <-ended, quorumlock.ErrClosed, "Campaign")
+		over := testkit.Go(func() error { return c[0].client.Shutdown(testkit.Within(t, 2*time.Minute)) })
+		testkit.Is(t, <-ended, quorumlock.ErrClosed, "Campaign")
 		restart()
-		locktest.OK(t, <-over, "Shutdown")
+		testkit.OK(t, <-over, "Shutdown")
 	})
 }
 
@@ -77,13 +77,13 @@ func TestClose(t *testing.T) {
 	elect(t, "loses the lease and does not wait for a drain", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
 		term, err := c[0].Campaign(ctx)
-		locktest.Must(t, err, "Campaign")
+		testkit.Must(t, err, "Campaign")
 		cancel()
 		time.Sleep(time.Second)
 		began := time.Now()
-		locktest.OK(t, c[0].client.Close(), "Close")
-		locktest.Took(t, began, 0, time.Second, "Close")
-		locktest.Is(t, term.Resign(t.Context()), quorumlock.ErrLost, "Resign")
+		testkit.OK(t, c[0].client.Close(), "Close")
+		testkit.Took(t, began, 0, time.Second, "Close")
+		testkit.Is(t, term.Resign(t.Context()), quorumlock.ErrLost, "Resign")
 		time.Sleep(quorumlock.DefaultTTL)
 	})
 	elect(t, "lets the lead function take its time after that", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
@@ -98,10 +98,10 @@ func TestClose(t *testing.T) {
 		cancel()
 		time.Sleep(time.Second)
 		began := time.Now()
-		locktest.OK(t, c[0].client.Close(), "Close")
-		locktest.Took(t, began, 0, time.Second, "Close")
+		testkit.OK(t, c[0].client.Close(), "Close")
+		testkit.Took(t, began, 0, time.Second, "Close")
 		close(end)
-		locktest.Is(t, <-got, context.Canceled, "Run")
+		testkit.Is(t, <-got, context.Canceled, "Run")
 		time.Sleep(quorumlock.DefaultTTL)
 	})
 }

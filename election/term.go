@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // Term is the time in which a candidate leads, from the grant of the lock to its release or loss.
@@ -228,7 +228,7 @@ func (t *Term) release() error {
 	t.withdraw()
 	err := t.lease.Unlock(context.Background())
 	if t.lease.HoldCount() > 0 { // the work has leases of the lock
-		if ended := quorum.Resign(t.lease); err == nil {
+		if ended := client.Resign(t.lease); err == nil {
 			err = ended
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	public "github.com/quorumlock/quorumlock/locktest"
 )
 
@@ -54,30 +54,30 @@ func TestMiddlewareRefusesStaleTokens(t *testing.T) {
 					ctx = fence.NewContext(ctx, step.token)
 				}
 				r, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL+step.path, strings.NewReader("x"))
-				locktest.Must(t, err, "NewRequestWithContext")
+				testkit.Must(t, err, "NewRequestWithContext")
 				response, err := client.Do(r)
-				locktest.Must(t, err, "Do")
-				locktest.Must(t, response.Body.Close(), "Close")
-				locktest.Equal(t, len(r.Header), 0, "headers of the request, which Transport must not change")
-				locktest.Equal(t, response.StatusCode, step.status, "token %d on %s", step.token, step.path)
+				testkit.Must(t, err, "Do")
+				testkit.Must(t, response.Body.Close(), "Close")
+				testkit.Equal(t, len(r.Header), 0, "headers of the request, which Transport must not change")
+				testkit.Equal(t, response.StatusCode, step.status, "token %d on %s", step.token, step.path)
 				err = fence.CheckResponse(response)
 				if stale, ok := errors.AsType[*fence.StaleError](err); (step.status == 412) != ok || ok && *stale != (fence.StaleError{Resource: "/a", Token: 6, Seen: 7}) {
 					t.Errorf("token %d on %s: CheckResponse says %v", step.token, step.path, err)
 				}
 			}
-			locktest.Equal(t, fmt.Sprint(seen), "[5 5 7 1 8]", "the handler was given the tokens")
+			testkit.Equal(t, fmt.Sprint(seen), "[5 5 7 1 8]", "the handler was given the tokens")
 		})
 	}
 }
 
 func TestTheInnermostTokenOfAContextCounts(t *testing.T) {
 	lease, err := public.New("outer").Lock(t.Context())
-	locktest.Must(t, err, "Lock")
+	testkit.Must(t, err, "Lock")
 	request := fence.NewContext(lease.Context(), 7)
 	other := public.New("inner")
-	locktest.Must(t, quorumlock.Do(t.Context(), other, func(context.Context) error { return nil }), "Do, so that the tokens differ")
+	testkit.Must(t, quorumlock.Do(t.Context(), other, func(context.Context) error { return nil }), "Do, so that the tokens differ")
 	inner, err := other.Lock(request)
-	locktest.Must(t, err, "Lock")
+	testkit.Must(t, err, "Lock")
 	var none context.Context
 	for name, tt := range map[string]struct {
 		ctx  context.Context
@@ -144,9 +144,9 @@ func TestMiddlewareMarksEveryTokenOfAKnownResource(t *testing.T) {
 	}{
 		{"GET", "/known", "7", 200}, {"OPTIONS", "/known", "9223372036854775807", 200}, {"GET", "/new", "8", 400}, {"PUT", "/new", "8", 400}, {"GET", "/new", "", 200},
 	} {
-		locktest.Equal(t, send(h, tt.method, tt.path, tt.token).Code, tt.status, "%s %s with the token %q", tt.method, tt.path, tt.token)
+		testkit.Equal(t, send(h, tt.method, tt.path, tt.token).Code, tt.status, "%s %s with the token %q", tt.method, tt.path, tt.token)
 	}
-	locktest.Equal(t, fmt.Sprint(marked), "map[/known:9223372036854775807]", "the store was given")
+	testkit.Equal(t, fmt.Sprint(marked), "map[/known:9223372036854775807]", "the store was given")
 }
 
 // noting is a store that lets everybody in, and notes the last token of each resource.
@@ -164,20 +164,20 @@ func (f failing) Enter(context.Context, string, uint64) (func(), error) { return
 // A precondition of another kind is none of ours.
 func TestCheckResponseLeavesOtherResponsesAlone(t *testing.T) {
 	for _, r := range []*http.Response{nil, {StatusCode: 200}, {StatusCode: 412}, {StatusCode: 412, Header: http.Header{fence.HeaderSeen: {"x"}}}} {
-		locktest.OK(t, fence.CheckResponse(r), "CheckResponse")
+		testkit.OK(t, fence.CheckResponse(r), "CheckResponse")
 	}
 }
 
 // With Memory, handlers of one resource run one after the other. A waiting request is overtaken by
 // a later one with a higher token.
 func TestMemoryRefusesARequestThatIsOvertakenAsItWaits(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var store fence.Memory
 		done := make(chan struct{})
 		h := fence.Middleware(&store, path)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
 		go send(h, "PUT", "/x", "7")
 		enter := func(token uint64) <-chan error {
-			return locktest.Go(func() error {
+			return testkit.Go(func() error {
 				time.Sleep(time.Duration(token) * time.Second)
 				leave, err := store.Enter(t.Context(), "/x", token)
 				if err == nil {
@@ -192,8 +192,8 @@ func TestMemoryRefusesARequestThatIsOvertakenAsItWaits(t *testing.T) {
 			t.Error("somebody was let in while the first handler runs")
 		}
 		close(done)
-		locktest.Is(t, <-eight, fence.ErrStale, "Enter with 8")
-		locktest.OK(t, <-nine, "Enter with 9")
+		testkit.Is(t, <-eight, fence.ErrStale, "Enter with 8")
+		testkit.OK(t, <-nine, "Enter with 9")
 	})
 }
 
@@ -212,14 +212,14 @@ func TestMemoryLetsTheNextInAfterAPanic(t *testing.T) {
 func TestMemoryWaitsNoLongerThanItsContext(t *testing.T) {
 	var store fence.Memory
 	leave, err := store.Enter(t.Context(), "x", 7)
-	locktest.Must(t, err, "Enter")
+	testkit.Must(t, err, "Enter")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	locktest.Is(t, locktest.Err(store.Enter(ctx, "x", 8)), context.Canceled, "Enter with a done context")
+	testkit.Is(t, testkit.Err(store.Enter(ctx, "x", 8)), context.Canceled, "Enter with a done context")
 	leave()
 	leave() // more than once is no harm
-	locktest.Is(t, locktest.Err(store.Enter(t.Context(), "x", 7)), fence.ErrStale, "Enter with 7 after 8 has come")
+	testkit.Is(t, testkit.Err(store.Enter(t.Context(), "x", 7)), fence.ErrStale, "Enter with 7 after 8 has come")
 	leave, err = store.Enter(t.Context(), "x", 8)
-	locktest.Must(t, err, "Enter")
+	testkit.Must(t, err, "Enter")
 	leave()
 }

@@ -13,16 +13,16 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 func TestBadArgumentsAreRefusedByName(t *testing.T) {
 	ctx := t.Context()
 	var none context.Context
 	table, err := fence.NewSQL(fence.Postgres, "")
-	locktest.Must(t, err, "NewSQL")
+	testkit.Must(t, err, "NewSQL")
 	rows, err := fence.NewRows(fence.Postgres, fence.Columns{Table: "x", Key: "id", Token: "token"})
-	locktest.Must(t, err, "NewRows")
+	testkit.Must(t, err, "NewRows")
 	keys, _ := newRedis(t)
 	var memory fence.Memory
 	enter := func(ctx context.Context, s fence.Store, resource string, token uint64) error {
@@ -74,18 +74,18 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 		"Memory.Enter, ctx":       {enter(none, &memory, "x", 1), "context is nil"},
 		"Memory.Enter, token":     {enter(ctx, &memory, "x", 0), "the fencing token is 0"},
 		"Memory.Enter, resource":  {enter(ctx, &memory, "", 1), "the resource is empty"},
-		"New, no dialect":         {locktest.Err(fence.NewSQL(0, "")), "Dialect(0)"},
-		"New, table":              {locktest.Err(fence.NewSQL(fence.Postgres, `fence"; DROP TABLE x`)), "the table"},
-		"New, schema":             {locktest.Err(fence.NewSQL(fence.Postgres, "a b.fence")), "the schema"},
-		"New, empty schema":       {locktest.Err(fence.NewSQL(fence.Postgres, ".fence")), "the schema"},
-		"New, no table":           {locktest.Err(fence.NewRows(fence.MySQL, fence.Columns{Key: "id", Token: "t"})), "the table"},
-		"New, no key":             {locktest.Err(fence.NewRows(fence.MySQL, fence.Columns{Table: "x", Token: "t"})), "the key column"},
-		"New, no token":           {locktest.Err(fence.NewRows(fence.MySQL, fence.Columns{Table: "x", Key: "id"})), "the token column"},
-		"New, no Redis":           {locktest.Err(fence.NewRedis(nil, 0)), "the Redis client"},
-		"New, nil Redis":          {locktest.Err(fence.NewRedis((*redis.Client)(nil), 0)), "the Redis client"},
-		"New, pipeline":           {locktest.Err(fence.NewRedis(new(redis.Pipeline), 0)), "a *redis.Pipeline, which only queues calls"},
-		"New, in disguise":        {locktest.Err(fence.NewRedis(struct{ redis.Pipeliner }{}, 0)), "which only queues calls"},
-		"New, keep too short":     {locktest.Err(fence.NewRedis(new(redis.Client), 1)), "keep is 1ns"},
+		"New, no dialect":         {testkit.Err(fence.NewSQL(0, "")), "Dialect(0)"},
+		"New, table":              {testkit.Err(fence.NewSQL(fence.Postgres, `fence"; DROP TABLE x`)), "the table"},
+		"New, schema":             {testkit.Err(fence.NewSQL(fence.Postgres, "a b.fence")), "the schema"},
+		"New, empty schema":       {testkit.Err(fence.NewSQL(fence.Postgres, ".fence")), "the schema"},
+		"New, no table":           {testkit.Err(fence.NewRows(fence.MySQL, fence.Columns{Key: "id", Token: "t"})), "the table"},
+		"New, no key":             {testkit.Err(fence.NewRows(fence.MySQL, fence.Columns{Table: "x", Token: "t"})), "the key column"},
+		"New, no token":           {testkit.Err(fence.NewRows(fence.MySQL, fence.Columns{Table: "x", Key: "id"})), "the token column"},
+		"New, no Redis":           {testkit.Err(fence.NewRedis(nil, 0)), "the Redis client"},
+		"New, nil Redis":          {testkit.Err(fence.NewRedis((*redis.Client)(nil), 0)), "the Redis client"},
+		"New, pipeline":           {testkit.Err(fence.NewRedis(new(redis.Pipeline), 0)), "a *redis.Pipeline, which only queues calls"},
+		"New, in disguise":        {testkit.Err(fence.NewRedis(struct{ redis.Pipeliner }{}, 0)), "which only queues calls"},
+		"New, keep too short":     {testkit.Err(fence.NewRedis(new(redis.Client), 1)), "keep is 1ns"},
 	} {
 		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) {
 			t.Errorf("%s: %v, want an error about %q", name, tt.err, tt.want)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // The statements for the databases. Their effects are tested on real ones, in integration/fencing.
@@ -45,15 +45,15 @@ func TestStatements(t *testing.T) {
 	} {
 		t.Run(tt.dialect.String(), func(t *testing.T) {
 			table, err := NewSQL(tt.dialect, "")
-			locktest.Must(t, err, "NewSQL")
+			testkit.Must(t, err, "NewSQL")
 			rows, err := NewRows(tt.dialect, Columns{Table: "bank.accounts", Key: "id", Token: "fence"})
-			locktest.Must(t, err, "NewRows")
+			testkit.Must(t, err, "NewRows")
 			mark := table.column.insert("x", 7)
 			markRow := rows.column.mark("x", 7)
 			check := table.column.check("x", 7, nil)
 			set := rows.column.check("x", 7, []assignment{{tt.dialect.quote("balance"), 50}})
-			locktest.Equal(t, table.Migration(), tt.migration, "SQL.Migration")
-			locktest.Equal(t, rows.Migration(), tt.alter, "Rows.Migration")
+			testkit.Equal(t, table.Migration(), tt.migration, "SQL.Migration")
+			testkit.Equal(t, rows.Migration(), tt.alter, "Rows.Migration")
 			for what, c := range map[string]struct {
 				got  *statement
 				text string
@@ -62,7 +62,7 @@ func TestStatements(t *testing.T) {
 				"Mark": {mark, tt.mark, []any{"x", int64(7), int64(7)}}, "Check": {check, tt.check, []any{int64(7), "x"}},
 				"Rows.Mark": {markRow, tt.markRow, []any{int64(7), "x"}}, "Set": {set, tt.set, []any{int64(7), 50, int64(7), "x"}},
 			} {
-				locktest.Equal(t, c.got.text.String(), c.text, "%s", what)
+				testkit.Equal(t, c.got.text.String(), c.text, "%s", what)
 				if !slices.Equal(c.got.args, c.args) {
 					t.Errorf("%s has the arguments %v, want %v", what, c.got.args, c.args)
 				}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -37,7 +37,7 @@ type users interface {
 func underFaults(t *testing.T, kind, times int, begin func(t *testing.T) users, opts ...quorumlock.Option) {
 	f := startFleet(t, fleetSize)
 	for i, fault := range faults {
-		if fault.everywhere || locktest.Thorough(kind, i%kinds) != kind {
+		if fault.everywhere || testkit.Thorough(kind, i%kinds) != kind {
 			continue
 		}
 		t.Run(fault.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/integration/redisimage"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 // five are the nodes that most tests share. A test that harms one heals it again.

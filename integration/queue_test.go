@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -20,7 +20,7 @@ func TestTenThousandHandoffsWhileNodesComeAndGo(t *testing.T) {
 	for i := range all {
 		all[i] = dial(t, five)
 	}
-	resources := make([]locktest.Resource, locks)
+	resources := make([]testkit.Resource, locks)
 	for i := range resources {
 		resources[i].T = t
 	}

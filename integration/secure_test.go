@@ -16,7 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -183,8 +183,8 @@ func TestServersThatKnowSetInfoLogADenialWithoutIt(t *testing.T) {
 func certificates(t *testing.T) (authority *x509.CertPool, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
-	ca, caKey := locktest.Certificate(t, dir, "ca", nil, nil)
-	locktest.Certificate(t, dir, "server", ca, caKey)
+	ca, caKey := testkit.Certificate(t, dir, "ca", nil, nil)
+	testkit.Certificate(t, dir, "server", ca, caKey)
 	certPEM, err := os.ReadFile(filepath.Join(dir, "server.pem"))
 	must(t, err)
 	keyPEM, err := os.ReadFile(filepath.Join(dir, "server.key"))

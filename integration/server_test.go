@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
+	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
 )
 
 // patience bounds every wait for something that is bound to happen.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
@@ -29,13 +29,13 @@ func TestLocksOfTheLibraryConform(t *testing.T) {
 		},
 		"multilock.Mutex": func(t *testing.T, n *nodetest.Nodes) quorumlock.Locker {
 			c := n.NewClient()
-			return internaltest.Multi(t, c.Mutex("x"), c.Mutex("y"))
+			return testkit.Multi(t, c.Mutex("x"), c.Mutex("y"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			switch name {
 			case "redlock.RWMutex", "redlock.Semaphore with one permit", "multilock.Mutex":
-				if internaltest.Race {
+				if testkit.Race {
 					return // they take a minute then; a run without it has them all
 				}
 			}

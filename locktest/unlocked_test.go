@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
@@ -35,13 +35,13 @@ func (i *inner) end() []string {
 // forgets is code under test that unlocks its first lease only.
 func forgets(t *testing.T, lock quorumlock.Locker) {
 	ctx := t.Context()
-	_ = quorumlock.Do(ctx, lock, func(ctx context.Context) error { return internaltest.LockIn(t, ctx, lock).Unlock(ctx) })
-	internaltest.Must(t, internaltest.Err(quorumlock.Once(ctx, lock, time.Second, func(context.Context) error { return nil })), "Once")
-	lease := internaltest.Lock(t, lock) // it waits for a second
-	internaltest.Refused(t, lock)
+	_ = quorumlock.Do(ctx, lock, func(ctx context.Context) error { return testkit.LockIn(t, ctx, lock).Unlock(ctx) })
+	testkit.Must(t, testkit.Err(quorumlock.Once(ctx, lock, time.Second, func(context.Context) error { return nil })), "Once")
+	lease := testkit.Lock(t, lock) // it waits for a second
+	testkit.Refused(t, lock)
 	_, err := lock.TryLock(lease.Context()) // entered, and not unlocked
-	internaltest.Must(t, err, "TryLock")
-	internaltest.Must(t, lease.Unlock(ctx), "Unlock")
+	testkit.Must(t, err, "TryLock")
+	testkit.Must(t, lease.Unlock(ctx), "Unlock")
 }
 
 func TestAllUnlockedNamesTheLineOfALeaseThatIsNot(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAllUnlockedNamesTheLineOfALeaseThatIsNot(t *testing.T) {
 			return nodetest.Start(t, 3, quorumlock.WithObserver(o)).Client().Mutex("x")
 		},
 	} {
-		internaltest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			i := &inner{TB: t}
 			forgets(t, lock(t, locktest.AllUnlocked(i)))
 			errors := i.end()
@@ -65,12 +65,12 @@ func TestAllUnlockedNamesTheLineOfALeaseThatIsNot(t *testing.T) {
 }
 
 func TestAllUnlockedCountsAnUnlockAfterClose(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		i := &inner{TB: t}
 		client := nodetest.Start(t, 3, quorumlock.WithObserver(locktest.AllUnlocked(i))).Client()
-		lease := internaltest.Lock(t, client.Mutex("x"))
-		internaltest.OK(t, client.Close(), "Close")
-		internaltest.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
+		lease := testkit.Lock(t, client.Mutex("x"))
+		testkit.OK(t, client.Close(), "Close")
+		testkit.Is(t, lease.Unlock(t.Context()), quorumlock.ErrLost, "Unlock")
 		if errs := i.end(); len(errs) > 0 {
 			t.Errorf("%q", errs)
 		}

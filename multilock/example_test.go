@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -15,7 +15,7 @@ import (
 // connect replaces redlock.Dial(urls), which a program calls once, at its start: three servers in
 // the process.
 func connect() (client *redlock.Client, disconnect func()) {
-	client, _, disconnect = locktest.Connect(3)
+	client, _, disconnect = testkit.Connect(3)
 	return client, disconnect
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -27,35 +27,35 @@ func rows(c *redlock.Client, n, bytes int) []quorumlock.Locker {
 }
 
 func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
-	locktest.Clean(t, 1, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
-		other, _ := locktest.Another(t, servers)
+	testkit.Clean(t, 1, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		other, _ := testkit.Another(t, servers)
 		members := rows(c, multilock.MaxMembers, multilock.MaxNameBytes)
-		m := locktest.Multi(t, members...)
-		lease := locktest.Lock(t, m)
+		m := testkit.Multi(t, members...)
+		lease := testkit.Lock(t, m)
 		time.Sleep(quorumlock.DefaultTTL * 6 / 5)
-		locktest.Held(t, lease)
-		locktest.Unlock(t, lease)
+		testkit.Held(t, lease)
+		testkit.Unlock(t, lease)
 
-		lease = locktest.Lock(t, other.Mutex(members[len(members)-1].Name()))
-		waiter := locktest.Waiter(t, m)
+		lease = testkit.Lock(t, other.Mutex(members[len(members)-1].Name()))
+		waiter := testkit.Waiter(t, m)
 		time.Sleep(2 * time.Second)
-		locktest.Unlock(t, lease)
-		locktest.Unlock(t, <-waiter)
+		testkit.Unlock(t, lease)
+		testkit.Unlock(t, <-waiter)
 	})
 }
 
 func TestAMultiLockBeyondALimitIsRefusedByName(t *testing.T) {
-	c, _ := locktest.Client(t, 3)
+	c, _ := testkit.Client(t, 3)
 	members, short := rows(c, 501, 5010), []quorumlock.Option{quorumlock.WithNodeTimeout(50 * time.Millisecond)}
-	locktest.OK(t, locktest.Err(multilock.New(members[:500], short...)), "New")
-	locktest.OK(t, locktest.Err(multilock.New(members, quorumlock.WithNodeTimeout(51*time.Millisecond))), "New")
+	testkit.OK(t, testkit.Err(multilock.New(members[:500], short...)), "New")
+	testkit.OK(t, testkit.Err(multilock.New(members, quorumlock.WithNodeTimeout(51*time.Millisecond))), "New")
 	for name, tt := range map[string]struct {
 		members []quorumlock.Locker
 		opts    []quorumlock.Option
 		want    string
 	}{
 		"members":         {rows(c, multilock.MaxMembers+1, 10*(multilock.MaxMembers+1)), nil, "1001 locks, those of members included: use at most 1000"},
-		"nested members":  {[]quorumlock.Locker{locktest.Multi(t, rows(c, 999, 9990)...), locktest.Multi(t, c.Mutex("a"), c.Mutex("b"))}, nil, "1001 locks"},
+		"nested members":  {[]quorumlock.Locker{testkit.Multi(t, rows(c, 999, 9990)...), testkit.Multi(t, c.Mutex("a"), c.Mutex("b"))}, nil, "1001 locks"},
 		"bytes of names":  {rows(c, 100, multilock.MaxNameBytes+1), nil, "the names of its 100 locks have 65537 bytes with their prefixes: use at most 65536"},
 		"bytes of a name": {[]quorumlock.Locker{c.Mutex(strings.Repeat("x", 1<<20))}, nil, "has 1048576 bytes with its prefix: use at most 1024"},
 		// A node cannot answer for any number of locks within a short node timeout.

@@ -37,9 +37,9 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // Mutex is a lock of all its members. It is a [quorumlock.Locker], safe for concurrent use; its
@@ -50,19 +50,19 @@ import (
 // writer. If one member is lost, the whole lease is lost, and Unlock still releases the others.
 type Mutex struct {
 	inner
-	lock *quorum.Lock
+	lock *client.Lock
 }
 
 // inner hides the method Member, which makes a MultiLock a member of another, from godoc.
-type inner = quorum.Member
+type inner = client.Member
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
 // The limits of a MultiLock, including the locks of nested MultiLocks. A MultiLock sends all
 // requests for a node at once, so each further lock slows its calls.
 const (
-	MaxMembers   = quorum.MaxLocks // locks
-	MaxNameBytes = quorum.MaxNames // total bytes of names, with prefixes
+	MaxMembers   = client.MaxLocks // locks
+	MaxNameBytes = client.MaxNames // total bytes of names, with prefixes
 )
 
 // New returns the lock of all members, which are locks of packages node, redlock and multilock with
@@ -87,10 +87,10 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 	if len(members) == 0 {
 		return nil, errs.Misuse("quorumlock: multilock.New: no members: give at least one lock")
 	}
-	locks := make([]*quorum.Lock, len(members))
+	locks := make([]*client.Lock, len(members))
 	names := make([]string, len(members))
 	for i, l := range members {
-		lock, ok := quorum.Of(l)
+		lock, ok := client.Of(l)
 		if !ok {
 			return nil, errs.Misusef("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
 		}
@@ -103,16 +103,16 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 	if err != nil {
 		return nil, err
 	}
-	lock, err := quorum.All(strings.Join(names, " + "), locks, set)
+	lock, err := client.All(strings.Join(names, " + "), locks, set)
 	if err != nil {
 		return nil, err
 	}
-	return &Mutex{quorum.NewMember(lock), lock}, nil
+	return &Mutex{client.NewMember(lock), lock}, nil
 }
 
 // inherit returns the settings of opts over the defaults of the members' clients, which must agree.
-func inherit(locks []*quorum.Lock, opts []quorumlock.Option) (options.Settings, error) {
-	clients := quorum.ClientsOf(locks)
+func inherit(locks []*client.Lock, opts []quorumlock.Option) (options.Settings, error) {
+	clients := client.ClientsOf(locks)
 	set, err := options.Inherit(clients[0].Defaults(), opts)
 	switch {
 	case err != nil:

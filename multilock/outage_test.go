@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -32,23 +32,23 @@ func TestAMultiLockLetsOthersPassWhileAMemberIsAway(t *testing.T) {
 			},
 			"a slot": func(c *redlock.Client) (_, _ quorumlock.Locker) { return c.Semaphore("x", 1), c.Semaphore("x", 1) },
 		} {
-			locktest.Run(t, name+", and "+kind, func(t *testing.T) {
-				c, near := locktest.Client(t, 3)
-				far, servers := locktest.Client(t, 3)
-				other, _ := locktest.Another(t, near)
-				locktest.Warm(t, c)
-				locktest.Warm(t, far)
+			testkit.Run(t, name+", and "+kind, func(t *testing.T) {
+				c, near := testkit.Client(t, 3)
+				far, servers := testkit.Client(t, 3)
+				other, _ := testkit.Another(t, near)
+				testkit.Warm(t, c)
+				testkit.Warm(t, far)
 				healthy, _ := member(c)
 				_, alone := member(other)
-				locktest.Each(servers[1:], away.begin)
-				waits := locktest.Go(func() *quorumlock.Lease {
-					return locktest.MustLock(t, locktest.Multi(t, healthy, far.Mutex("away")))
+				testkit.Each(servers[1:], away.begin)
+				waits := testkit.Go(func() *quorumlock.Lease {
+					return testkit.MustLock(t, testkit.Multi(t, healthy, far.Mutex("away")))
 				})
 				time.Sleep(1500 * time.Millisecond) // the first attempt fails
 
 				ctx, stop := context.WithCancel(t.Context())
 				var passes, longest atomic.Int64
-				others := locktest.Go(func() error {
+				others := testkit.Go(func() error {
 					for {
 						began := time.Now()
 						lease, err := alone.Lock(ctx)
@@ -58,26 +58,26 @@ func TestAMultiLockLetsOthersPassWhileAMemberIsAway(t *testing.T) {
 						longest.Store(max(longest.Load(), int64(time.Since(began))))
 						passes.Add(1)
 						time.Sleep(20 * time.Millisecond)
-						locktest.MustUnlock(t, lease)
+						testkit.MustUnlock(t, lease)
 					}
 				})
 				time.Sleep(20 * time.Second)
 				if n, d := passes.Load(), time.Duration(longest.Load()); n < 950 || d > 20*time.Millisecond {
 					t.Errorf("in 20 s the others had %d grants, and waited up to %v", n, d)
 				}
-				locktest.Each(servers[1:], away.end)
+				testkit.Each(servers[1:], away.end)
 				back := time.Now()
 				lease := <-waits
-				locktest.Took(t, back, 0, 2*time.Second, "Lock after the nodes are back")
+				testkit.Took(t, back, 0, 2*time.Second, "Lock after the nodes are back")
 				before := passes.Load()
 				time.Sleep(time.Second)
-				locktest.Equal(t, passes.Load(), before, "grants of the others while the MultiLock holds")
+				testkit.Equal(t, passes.Load(), before, "grants of the others while the MultiLock holds")
 				stop()
 				<-others
-				locktest.Unlock(t, lease)
+				testkit.Unlock(t, lease)
 				time.Sleep(2 * time.Second)
-				locktest.Nothing(t, near)
-				locktest.Nothing(t, servers)
+				testkit.Nothing(t, near)
+				testkit.Nothing(t, servers)
 			})
 		}
 	}
@@ -86,12 +86,12 @@ func TestAMultiLockLetsOthersPassWhileAMemberIsAway(t *testing.T) {
 // Callers of two groups of nodes, and of both, while the groups come and go: nobody is inside with
 // another, all are served, and nothing is left.
 func TestMultiLocksOverTwoGroupsOutlastTheOutagesOfEach(t *testing.T) {
-	for seed := range uint64(locktest.Thorough(20, 4)) {
-		locktest.Run(t, fmt.Sprint(seed), func(t *testing.T) {
+	for seed := range uint64(testkit.Thorough(20, 4)) {
+		testkit.Run(t, fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			var groups [2][]*embedded.Server
 			for i := range groups {
-				groups[i], _ = locktest.Nodes(t, 3)
+				groups[i], _ = testkit.Nodes(t, 3)
 			}
 			sets := [][]int{{0}, {1}, {0, 1}, {1, 0}, {0, 1}, {1, 0}}
 			var inside [2]atomic.Int32
@@ -99,10 +99,10 @@ func TestMultiLocksOverTwoGroupsOutlastTheOutagesOfEach(t *testing.T) {
 			for i, set := range sets {
 				var members []quorumlock.Locker
 				for _, g := range set {
-					c, _ := locktest.Another(t, groups[g])
+					c, _ := testkit.Another(t, groups[g])
 					members = append(members, c.Mutex("x"))
 				}
-				lock := locktest.Multi(t, members...)
+				lock := testkit.Multi(t, members...)
 				wg.Go(func() {
 					for range 40 {
 						lease, err := lock.Lock(t.Context())
@@ -129,16 +129,16 @@ func TestMultiLocksOverTwoGroupsOutlastTheOutagesOfEach(t *testing.T) {
 				group := groups[random.IntN(2)]
 				first := random.IntN(2)
 				away := outages[[]string{"dead", "frozen"}[random.IntN(2)]]
-				locktest.Each(group[first:first+2], away.begin)
+				testkit.Each(group[first:first+2], away.begin)
 				time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second))))
-				locktest.Each(group[first:first+2], away.end)
+				testkit.Each(group[first:first+2], away.end)
 			}
 			began := time.Now()
 			wg.Wait()
-			locktest.Took(t, began, 0, 20*time.Second, "the rest, after the outages")
+			testkit.Took(t, began, 0, 20*time.Second, "the rest, after the outages")
 			time.Sleep(3 * time.Second)
 			for _, servers := range groups {
-				locktest.Nothing(t, servers)
+				testkit.Nothing(t, servers)
 			}
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // One ticket for all names makes the lowest the first in the queue everywhere, in whatever order
@@ -17,20 +17,20 @@ func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T)
 		"a ring":  {{"a", "b"}, {"b", "c"}, {"c", "a"}},
 		"a hub":   {{"a", "b", "c", "d"}, {"a"}, {"b", "c"}, {"d", "a"}},
 	} {
-		locktest.Run(t, what, func(t *testing.T) {
+		testkit.Run(t, what, func(t *testing.T) {
 			const rounds = 8
-			servers, _ := locktest.Nodes(t, 3)
+			servers, _ := testkit.Nodes(t, 3)
 			inside := make(map[string]int)
 			var mu sync.Mutex
 			var wg sync.WaitGroup
 			begin := time.Now()
 			for i, names := range append(sets, sets...) {
-				client, _ := locktest.Another(t, servers)
+				client, _ := testkit.Another(t, servers)
 				var members []quorumlock.Locker
 				for _, name := range names {
 					members = append(members, client.Mutex(name))
 				}
-				all := locktest.Multi(t, members...)
+				all := testkit.Multi(t, members...)
 				wg.Go(func() {
 					for round := range rounds {
 						lease, err := all.Lock(t.Context())
@@ -48,7 +48,7 @@ func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T)
 							mu.Unlock()
 							time.Sleep(time.Millisecond)
 						}
-						locktest.MustUnlock(t, lease)
+						testkit.MustUnlock(t, lease)
 					}
 				})
 			}
@@ -56,7 +56,7 @@ func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T)
 			if d, most := time.Since(begin), time.Duration(len(sets)*2*rounds)*10*time.Millisecond; d > most {
 				t.Errorf("it took %v, more than %v: turns were lost", d, most)
 			}
-			locktest.NoLocks(t, servers)
+			testkit.NoLocks(t, servers)
 		})
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 )
 
 // Unlock waits for every member, whatever becomes of another, be they locks of a node or RedLocks
@@ -28,28 +28,28 @@ func TestUnlockFreesEveryMemberThatCanBeReachedAndSaysHowMany(t *testing.T) {
 	} {
 		for down := range names {
 			for _, n := range []int{1, 3} {
-				locktest.Run(t, fmt.Sprintf("member %d of %d nodes %s", down+1, n, tt.name), func(t *testing.T) {
+				testkit.Run(t, fmt.Sprintf("member %d of %d nodes %s", down+1, n, tt.name), func(t *testing.T) {
 					var members []quorumlock.Locker
 					var all [][]*embedded.Server
 					for i := range names {
-						servers, nodes := locktest.Nodes(t, n)
+						servers, nodes := testkit.Nodes(t, n)
 						all = append(all, servers)
 						if n == 1 {
 							members = append(members, nodes[0].Mutex(names[i]))
 						} else {
-							members = append(members, locktest.Of(t, nodes).Mutex(names[i]))
+							members = append(members, testkit.Of(t, nodes).Mutex(names[i]))
 						}
 					}
-					lease := locktest.Lock(t, locktest.Multi(t, members...))
+					lease := testkit.Lock(t, testkit.Multi(t, members...))
 					for i := range all {
 						for j, s := range all[i] {
 							s.Delay(time.Duration(n*i+j+1) * time.Millisecond)
 						}
 					}
-					locktest.Each(all[down][:n/2+1], tt.begin)
+					testkit.Each(all[down][:n/2+1], tt.begin)
 					err := lease.Unlock(t.Context())
 					for i, servers := range all {
-						if has := locktest.Holds(servers, names[i], lease.Owner()); has > n/2 && (i != down || tt.lost) {
+						if has := testkit.Holds(servers, names[i], lease.Owner()); has > n/2 && (i != down || tt.lost) {
 							t.Errorf("Unlock returned, and member %q is not free: %d of %d nodes have it", names[i], has, n)
 						}
 					}
@@ -57,12 +57,12 @@ func TestUnlockFreesEveryMemberThatCanBeReachedAndSaysHowMany(t *testing.T) {
 					if errors.Is(err, quorumlock.ErrLost) != tt.lost || !tt.lost && (!few || q.Granted != 2 || q.Needed != 3) {
 						t.Errorf("Unlock: %v, want a QuorumError of 2 of 3 or ErrLost", err)
 					}
-					locktest.Each(all[down][:n/2+1], tt.end)
+					testkit.Each(all[down][:n/2+1], tt.end)
 					if !tt.lost {
 						time.Sleep(2 * quorumlock.DefaultTTL)
 					}
 					for _, servers := range all {
-						locktest.Nothing(t, servers)
+						testkit.Nothing(t, servers)
 					}
 				})
 			}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -89,10 +89,10 @@ func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
 			return strings.Replace(answer(args), tt.old, tt.new, 1)
 		}
 		n := dial(t, "redis://h", node.WithDialer(b.dial))
-		for _, r := range locktest.Send(t.Context(), n, acquires(3)...) {
-			locktest.OK(t, r.Err, "%+v", tt)
+		for _, r := range testkit.Send(t.Context(), n, acquires(3)...) {
+			testkit.OK(t, r.Err, "%+v", tt)
 		}
-		locktest.Equal(t, b.sent(), tt.want, "%+v: sent", tt)
+		testkit.Equal(t, b.sent(), tt.want, "%+v: sent", tt)
 	}
 }
 
@@ -115,8 +115,8 @@ func TestTheLastCallsAreABundle(t *testing.T) {
 			want = append(slices.Clone(want[:tt.alone]), fmt.Sprint(bundle))
 		}
 		n := dial(t, "redis://h", node.WithDialer(b.dial))
-		locktest.Send(t.Context(), n, calls...)
-		locktest.Equal(t, b.sent(), strings.Join(want, " ")+tt.resent, "%+v: sent", tt)
+		testkit.Send(t.Context(), n, calls...)
+		testkit.Equal(t, b.sent(), strings.Join(want, " ")+tt.resent, "%+v: sent", tt)
 	}
 }
 
@@ -149,10 +149,10 @@ func TestRepliesToABundle(t *testing.T) {
 		"too few replies":             {[]string{"*2\r\n:1\r\n:1\r\n"}, all(garbled), whole, whole, true},
 		"none":                        {[]string{"*-1\r\n"}, all(garbled), whole, whole, true},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			b := newBundles(7, tt.replies...)
 			n := dial(t, "redis://h", node.WithDialer(b.dial))
-			for i, r := range locktest.Send(t.Context(), n, acquires(3)...) {
+			for i, r := range testkit.Send(t.Context(), n, acquires(3)...) {
 				if want := tt.errs[i]; (r.Err != nil) != (want != "") || r.Err != nil && !strings.Contains(r.Err.Error(), want) {
 					t.Errorf("reply %d: error %v, want %q", i, r.Err, want)
 				}
@@ -162,7 +162,7 @@ func TestRepliesToABundle(t *testing.T) {
 			b.replies = nil
 			b.mu.Unlock()
 			sent := b.sent()
-			locktest.Send(t.Context(), n, acquires(3)...)
+			testkit.Send(t.Context(), n, acquires(3)...)
 			if next := b.sent(); sent != tt.sent || next != tt.next || (b.used > 1) != tt.ends {
 				t.Errorf("sent %s, and then %s, over %d connections, want %s and %s", sent, next, b.used, tt.sent, tt.next)
 			}
@@ -177,7 +177,7 @@ func TestARefusalOfBundlesIsRemembered(t *testing.T) {
 		"a known run ID":    func(server string) string { return server },
 		"an unknown run ID": func(string) string { return "" },
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			b, server := newBundles(7), "one"
 			answer := b.answer
 			b.answer = func(args []string) string {
@@ -192,24 +192,24 @@ func TestARefusalOfBundlesIsRemembered(t *testing.T) {
 				return reply
 			}
 			n := dial(t, "redis://h", node.WithDialer(b.dial))
-			send := func(lane quorum.Lane) string {
+			send := func(lane client.Lane) string {
 				answered := make(chan struct{})
 				transport.Of(n).Do(t.Context(), lane, time.Second, acquires(3), func([]wire.Reply) { close(answered) })
 				<-answered
 				return b.sent()
 			}
-			for _, lane := range []quorum.Lane{quorum.Foreground, quorum.Background} { // both are connected before the refusal
+			for _, lane := range []client.Lane{client.Foreground, client.Background} { // both are connected before the refusal
 				transport.Of(n).Do(t.Context(), lane, time.Second, acquires(1), func([]wire.Reply) {})
 				settle(time.Second)
 			}
 			b.sent()
 			const whole, alone = "[0 1 2]", "0 1 2"
-			if first, other := send(quorum.Foreground), send(quorum.Background); first != whole || other != alone {
+			if first, other := send(client.Foreground), send(client.Background); first != whole || other != alone {
 				t.Errorf("sent %s, and %s in the other lane", first, other)
 			}
 			b.cut()
 			settle(time.Second)
-			locktest.Equal(t, send(quorum.Foreground), alone, "sent over the next connection")
+			testkit.Equal(t, send(client.Foreground), alone, "sent over the next connection")
 			b.mu.Lock()
 			server = "two"
 			b.mu.Unlock()
@@ -219,7 +219,7 @@ func TestARefusalOfBundlesIsRemembered(t *testing.T) {
 			if runID(server) == "" {
 				want = alone
 			}
-			locktest.Equal(t, send(quorum.Foreground), want, "sent to the next server")
+			testkit.Equal(t, send(client.Foreground), want, "sent to the next server")
 		})
 	}
 }
@@ -228,14 +228,14 @@ func TestARefusalOfBundlesIsRemembered(t *testing.T) {
 func TestABundleEqualsSingleCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 2)
+		servers, nodes := testkit.Nodes(t, 2)
 		for _, s := range servers {
 			s.Redis.ClockTTL(false)
 			s.Redis.SetTime(time.UnixMilli(1_000_000))
 			_ = s.Redis.Set("wrong", "no hash")
 		}
 		for _, n := range nodes { // which then know for a second that the server is up
-			locktest.Send(t.Context(), n, wire.Ready("x", time.Hour))
+			testkit.Send(t.Context(), n, wire.Ready("x", time.Hour))
 		}
 		time.Sleep(time.Second)
 		e := wire.Entry{Waiter: "c~1:8", Ticket: 5, TTL: time.Minute, Callers: 1, Successor: wire.Successor{Attempt: 2, TTL: ttl, Secret: "s"}}
@@ -245,9 +245,9 @@ func TestABundleEqualsSingleCalls(t *testing.T) {
 			wire.Acquire("{b}", first, ttl, 1, 1000).Guarded(time.Nanosecond), wire.Acquire("c", first, ttl, 1, 1000).Shared().Among(0, 1),
 			wire.Acquire("d", first, ttl, 1, 1000).Shared().Guarded(time.Hour), wire.Release("a", first, 1), wire.ReleaseAndLeave("{b}", first, "c~1:7", true),
 		}
-		together := locktest.Send(t.Context(), nodes[0], calls...)
+		together := testkit.Send(t.Context(), nodes[0], calls...)
 		for i, c := range calls {
-			alone := locktest.Send(t.Context(), nodes[1], c)[0]
+			alone := testkit.Send(t.Context(), nodes[1], c)[0]
 			if got, want := result(together[i]), result(alone); got != want {
 				t.Errorf("call %d, %s: %s in a bundle, %s alone", i, c.Script.Name, got, want)
 			}
@@ -259,7 +259,7 @@ func TestABundleEqualsSingleCalls(t *testing.T) {
 			t.Errorf("%d bundles and %d scripts ran", ran, servers[0].Ran())
 		}
 		// Lua's own errors, and all errors before Redis 7, have this prefix.
-		r := locktest.Send(t.Context(), nodes[0], wire.NewCall(wire.Bundle, []string{"e", "q", "w", "token"}, "a44", alice, 1000, "no hint", "try"))[0]
+		r := testkit.Send(t.Context(), nodes[0], wire.NewCall(wire.Bundle, []string{"e", "q", "w", "token"}, "a44", alice, 1000, "no hint", "try"))[0]
 		if one, _ := r.Value.([]any); len(one) != 1 || !strings.Contains(fmt.Sprintf("%T %v", one[0], one[0]), "serverError ERR Error running script (in a bundle): ") {
 			t.Errorf("an error in Lua: %v, %v", r.Value, r.Err)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -25,8 +25,8 @@ import (
 func TestAClusterCountsAgainAfterAFailover(t *testing.T) {
 	for name, fail := range map[string]func(*embedded.Server){"refused": (*embedded.Server).Kill, "silent": (*embedded.Server).Stall} {
 		for deadlines, prompt := range map[string]bool{"": false, ", with deadlines": true} {
-			locktest.Run(t, name+deadlines, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 2)
+			testkit.Run(t, name+deadlines, func(t *testing.T) {
+				servers, _ := testkit.Nodes(t, 2)
 				addrs := []string{"10.0.0.1:6379", "10.0.0.2:6379"}
 				var master atomic.Int32
 				n := over(t, redis.NewClusterClient(&redis.ClusterOptions{
@@ -37,19 +37,19 @@ func TestAClusterCountsAgainAfterAFailover(t *testing.T) {
 					ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 						return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addrs[master.Load()]}}}}, nil
 					}}))
-				locktest.Must(t, locktest.Send(t.Context(), n, count("a"))[0].Err, "before the failure")
+				testkit.Must(t, testkit.Send(t.Context(), n, count("a"))[0].Err, "before the failure")
 				fail(servers[0])
 				for began := time.Now(); time.Since(began) < 4*time.Second; settle(100 * time.Millisecond) {
-					if r := locktest.Send(t.Context(), n, count("a"))[0]; r.Err == nil {
+					if r := testkit.Send(t.Context(), n, count("a"))[0]; r.Err == nil {
 						t.Fatal("a server that has failed has answered")
 					}
 				}
 				master.Store(1)
 				failedOver := time.Now()
-				for locktest.Send(t.Context(), n, count("a"))[0].Err != nil {
+				for testkit.Send(t.Context(), n, count("a"))[0].Err != nil {
 					settle(100 * time.Millisecond)
 				}
-				locktest.Took(t, failedOver, 0, 2*time.Second, "the return of the cluster")
+				testkit.Took(t, failedOver, 0, 2*time.Second, "the return of the cluster")
 			})
 		}
 	}
@@ -65,8 +65,8 @@ var moving = map[string]string{
 func TestALockWhoseSlotMovesWaits(t *testing.T) {
 	for what, answer := range moving {
 		for deadlines, prompt := range map[string]bool{"": false, ", with deadlines": true} {
-			locktest.Run(t, what+deadlines, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
+			testkit.Run(t, what+deadlines, func(t *testing.T) {
+				servers, _ := testkit.Nodes(t, 1)
 				s := servers[0]
 				m := cluster(t, s, prompt).Mutex("a")
 				for what, move := range map[string]time.Duration{"a quick move": 10 * time.Millisecond, "a slow move": 250 * time.Millisecond} {
@@ -74,8 +74,8 @@ func TestALockWhoseSlotMovesWaits(t *testing.T) {
 						s.Refuse(answer)
 						time.AfterFunc(move, func() { s.Refuse("") })
 						began := time.Now()
-						locktest.Must(t, call(), "%s", what)
-						locktest.Took(t, began, move, 2*move+10*time.Millisecond, "%s", what)
+						testkit.Must(t, call(), "%s", what)
+						testkit.Took(t, began, move, 2*move+10*time.Millisecond, "%s", what)
 					}
 					var lease *quorumlock.Lease
 					during(func() (err error) {
@@ -91,7 +91,7 @@ func TestALockWhoseSlotMovesWaits(t *testing.T) {
 				if code, _, _ := strings.Cut(answer, " "); err == nil || !strings.Contains(err.Error(), code) {
 					t.Errorf("%v, want the server's %s", err, code)
 				}
-				locktest.Took(t, began, 250*time.Millisecond, 500*time.Millisecond, "a move without an end")
+				testkit.Took(t, began, 250*time.Millisecond, 500*time.Millisecond, "a move without an end")
 				s.Refuse("")
 			})
 		}
@@ -100,13 +100,13 @@ func TestALockWhoseSlotMovesWaits(t *testing.T) {
 
 // A batch of renewals must not wait for the one whose slot moves.
 func TestABatchDoesNotWaitForASlotThatMoves(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 1)
+	testkit.Bubble(t, func(t *testing.T) {
+		servers, _ := testkit.Nodes(t, 1)
 		n := cluster(t, servers[0], true)
 		servers[0].Refuse(moving["some keys are elsewhere"])
 		began := time.Now()
 		answered := make(chan struct{})
-		transport.Of(n).Do(t.Context(), quorum.Background, time.Second, []wire.Call{count("{s}a"), count("{s}b")}, func(rs []wire.Reply) {
+		transport.Of(n).Do(t.Context(), client.Background, time.Second, []wire.Call{count("{s}a"), count("{s}b")}, func(rs []wire.Reply) {
 			for _, r := range rs {
 				if r.Err == nil {
 					t.Error("a refused call has run")
@@ -115,7 +115,7 @@ func TestABatchDoesNotWaitForASlotThatMoves(t *testing.T) {
 			close(answered)
 		})
 		<-answered
-		locktest.Took(t, began, 0, 0, "the batch")
+		testkit.Took(t, began, 0, 0, "the batch")
 		servers[0].Refuse("")
 	})
 }
@@ -130,8 +130,8 @@ func (refusal) RedisError()     {}
 func TestACallThatWasOvertakenIsNotSentAgain(t *testing.T) {
 	const owner = quorumlock.Owner("client:1.1")
 	for what, answer := range map[string]string{"its slot moves": moving["some keys are elsewhere"], "its script is unknown": "NOSCRIPT No matching script."} {
-		locktest.Run(t, what, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
+		testkit.Run(t, what, func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
 			n := cluster(t, servers[0], true)
 			refused := 0
 			n.Client().AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
@@ -144,9 +144,9 @@ func TestACallThatWasOvertakenIsNotSentAgain(t *testing.T) {
 			}))
 			acquire, release := wire.Acquire("a", owner, time.Second, 1, 0), wire.Release("a", owner, 1)
 			for _, call := range []wire.Call{acquire, release} { // the server knows the scripts then
-				locktest.Must(t, locktest.Send(t.Context(), n, call)[0].Err, "alone")
+				testkit.Must(t, testkit.Send(t.Context(), n, call)[0].Err, "alone")
 			}
-			replies := locktest.Send(t.Context(), n, acquire, release)
+			replies := testkit.Send(t.Context(), n, acquire, release)
 			code, _, _ := strings.Cut(answer, " ")
 			if e := replies[0].Err; e == nil || !strings.Contains(e.Error(), code) || refused != 1 {
 				t.Errorf("%v after %d refusals, want %s after one", e, refused, code)
@@ -154,7 +154,7 @@ func TestACallThatWasOvertakenIsNotSentAgain(t *testing.T) {
 			if e := replies[1].Err; e != nil && !errors.Is(e, quorumlock.ErrNotHeld) {
 				t.Error(e)
 			}
-			locktest.Nothing(t, servers)
+			testkit.Nothing(t, servers)
 		})
 	}
 }
@@ -162,8 +162,8 @@ func TestACallThatWasOvertakenIsNotSentAgain(t *testing.T) {
 // While a slot moves away, a script at its server cannot use a key again that it has deleted. The
 // first part of the script has run.
 func TestAScriptThatAMovingSlotStopsMayHaveRun(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 1)
+	testkit.Bubble(t, func(t *testing.T) {
+		servers, _ := testkit.Nodes(t, 1)
 		n := cluster(t, servers[0], true)
 		var stops atomic.Bool // a retry of a release sends, too
 		n.Client().AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
@@ -178,10 +178,10 @@ func TestAScriptThatAMovingSlotStopsMayHaveRun(t *testing.T) {
 		for range 2 { // of which the second knows the scripts
 			stops.Store(true)
 			lease, err := m.TryLock(t.Context())
-			locktest.Must(t, err, "TryLock")
+			testkit.Must(t, err, "TryLock")
 			stops.Store(true)
-			locktest.Must(t, lease.Unlock(t.Context()), "Unlock")
-			locktest.Nothing(t, servers)
+			testkit.Must(t, lease.Unlock(t.Context()), "Unlock")
+			testkit.Nothing(t, servers)
 		}
 	})
 }

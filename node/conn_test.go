@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -36,23 +36,23 @@ func (b buffered) Write(p []byte) (int, error) {
 // The end of any kind of connection is noticed, such as that of a wrapper around a socket.
 func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 	for name, use := range map[string]func(t *testing.T, n *node.Node) error{
-		"TryLock": func(t *testing.T, n *node.Node) error { return locktest.Err(n.Mutex("x").TryLock(t.Context())) },
+		"TryLock": func(t *testing.T, n *node.Node) error { return testkit.Err(n.Mutex("x").TryLock(t.Context())) },
 		"Once": func(t *testing.T, n *node.Node) error {
-			return locktest.Err(quorumlock.Once(t.Context(), n.Mutex("x"), time.Minute, func(context.Context) error { return nil }))
+			return testkit.Err(quorumlock.Once(t.Context(), n.Mutex("x"), time.Minute, func(context.Context) error { return nil }))
 		},
 		"Unlock": nil,
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
 			n := dial(t, "redis://h", node.WithDialer(wrapped(servers[0], func(c net.Conn) net.Conn { return buffered{c} })))
 			if use == nil {
-				lease := locktest.Lock(t, n.Mutex("x"))
+				lease := testkit.Lock(t, n.Mutex("x"))
 				use = func(t *testing.T, _ *node.Node) error { return lease.Unlock(t.Context()) }
 			}
-			locktest.Send(t.Context(), n, count("y")) // it connects
+			testkit.Send(t.Context(), n, count("y")) // it connects
 			servers[0].Restart(true)
 			settle(1500 * time.Millisecond)
-			locktest.OK(t, use(t, n), "%s", name)
+			testkit.OK(t, use(t, n), "%s", name)
 		})
 	}
 }
@@ -75,8 +75,8 @@ func overWithoutDeadlines(t *testing.T, s *embedded.Server) *node.Node {
 func TestLocksWorkWithoutDeadlines(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, other *node.Node) {
-		lease := locktest.Lock(t, overWithoutDeadlines(t, s).Mutex("x"))
-		time.AfterFunc(time.Minute, func() { locktest.MustUnlock(t, lease) })
+		lease := testkit.Lock(t, overWithoutDeadlines(t, s).Mutex("x"))
+		time.AfterFunc(time.Minute, func() { testkit.MustUnlock(t, lease) })
 		began := time.Now()
 		if _, err := other.Mutex("x").Lock(t.Context()); err != nil || time.Since(began) != time.Minute {
 			t.Errorf("the next waiter: after %v, %v", time.Since(began), err)

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -23,14 +23,14 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 	type caller struct{} // the key of a value
 	for name, use := range map[string]func(ctx context.Context, n *node.Node, c *redlock.Client, held *quorumlock.Lease) error{
 		"Lock": func(ctx context.Context, n *node.Node, _ *redlock.Client, _ *quorumlock.Lease) error {
-			return locktest.Err(n.Mutex("free").Lock(ctx))
+			return testkit.Err(n.Mutex("free").Lock(ctx))
 		},
 		"a Lock that waits": func(ctx context.Context, _ *node.Node, c *redlock.Client, held *quorumlock.Lease) error {
 			time.AfterFunc(time.Second, func() { _ = held.Unlock(ctx) })
-			return locktest.Err(c.RWMutex("held").Lock(ctx))
+			return testkit.Err(c.RWMutex("held").Lock(ctx))
 		},
 		"TryLock": func(ctx context.Context, n *node.Node, _ *redlock.Client, _ *quorumlock.Lease) error {
-			return locktest.Err(n.Mutex("free").TryLock(ctx))
+			return testkit.Err(n.Mutex("free").TryLock(ctx))
 		},
 		"Extend": func(ctx context.Context, _ *node.Node, _ *redlock.Client, held *quorumlock.Lease) error {
 			return held.Extend(ctx)
@@ -45,15 +45,15 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 			return c.Latch("latch", 2).Done(ctx, "a")
 		},
 		"Inspect": func(ctx context.Context, n *node.Node, _ *redlock.Client, _ *quorumlock.Lease) error {
-			return locktest.Err(n.Mutex("held").Inspect(ctx))
+			return testkit.Err(n.Mutex("held").Inspect(ctx))
 		},
 		"<nil>": func(context.Context, *node.Node, *redlock.Client, *quorumlock.Lease) error { // the watchdog renews
 			settle(time.Minute)
 			return nil
 		},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
 			client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext})
 			var mu sync.Mutex
 			var callers []string // of scripts, in their order
@@ -68,13 +68,13 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 				return next()
 			}))
 			n := over(t, client)
-			c := locktest.Of(t, []*node.Node{n})
-			held := locktest.Lock(t, c.RWMutex("held"))
+			c := testkit.Of(t, []*node.Node{n})
+			held := testkit.Lock(t, c.RWMutex("held"))
 			mu.Lock()
 			callers = nil
 			mu.Unlock()
 			ctx := context.WithValue(t.Context(), caller{}, name)
-			locktest.Must(t, use(ctx, n, c, held), "%s", name)
+			testkit.Must(t, use(ctx, n, c, held), "%s", name)
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -26,11 +26,11 @@ func (unknownScript) RedisError()   {}
 // deadline. By then, the caller may use their memory for other calls.
 func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T) {
 	for name, heeds := range map[string]bool{"deadlines are heeded": true, "deadlines are not heeded": false} {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
-			client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: heeds})
+		testkit.Run(t, name, func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
+			rdb := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: heeds})
 			until, tries, resent := make(chan struct{}), 0, []any(nil)
-			client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
+			rdb.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
 				if !isScript(cmds[0]) {
 					return next()
 				}
@@ -47,7 +47,7 @@ func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T)
 			calls := []wire.Call{wire.AcquireQueued("x", "c:1.1", ttl, 5, &entry, 0)}
 			want := calls[0].Args()
 			answered := make(chan []wire.Reply, 1)
-			transport.Of(over(t, client)).Do(t.Context(), quorum.Foreground, time.Second, calls, func(r []wire.Reply) { answered <- r })
+			transport.Of(over(t, rdb)).Do(t.Context(), client.Foreground, time.Second, calls, func(r []wire.Reply) { answered <- r })
 			if !heeds {
 				if r := <-answered; r[0].Err == nil {
 					t.Error("control: the calls are not over")

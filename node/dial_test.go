@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -39,7 +39,7 @@ func TestDialReadsTheURL(t *testing.T) {
 		t.Run(tt.url, func(t *testing.T) {
 			n := dial(t, tt.url)
 			o := n.Client().(*redis.Client).Options()
-			locktest.Equal(t, n.String(), tt.name, "name")
+			testkit.Equal(t, n.String(), tt.name, "name")
 			if o.Network != tt.network || o.Addr != tt.addr || o.Username != tt.user || o.Password != tt.pass || o.DB != tt.db || (o.TLSConfig != nil) != tt.tls {
 				t.Errorf("options %s %s, %q:%q, db %d, TLS %v", o.Network, o.Addr, o.Username, o.Password, o.DB, o.TLSConfig != nil)
 			}
@@ -136,7 +136,7 @@ func TestDialNamesWhatIsWrong(t *testing.T) {
 		"unix://run/r.sock":     "a host before the path of the socket",
 		"redis://h:one":         "cannot be read",
 	} {
-		says(t, url, locktest.Err(node.Dial(url)), want)
+		says(t, url, testkit.Err(node.Dial(url)), want)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestABadNodeOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 	dialer := func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 	client := redis.NewClient(&redis.Options{Addr: "h:6379"})
 	defer client.Close() //nolint:errcheck // it was never used
-	dialled := func(url string, o node.Option) error { return locktest.Err(node.Dial(url, o)) }
+	dialled := func(url string, o node.Option) error { return testkit.Err(node.Dial(url, o)) }
 	over := func(c redis.UniversalClient, opts ...node.Option) error {
 		return transport.Of(node.New(c, opts...)).Err()
 	}
@@ -180,11 +180,11 @@ func TestNewNamesTheNodeAfterTheClient(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := node.New(tt.client, tt.opts...)
-			locktest.Must(t, transport.Of(n).Err(), "New")
-			locktest.Equal(t, n.String(), tt.want, "name")
-			locktest.Equal(t, n.Client(), tt.client, "Client")
+			testkit.Must(t, transport.Of(n).Err(), "New")
+			testkit.Equal(t, n.String(), tt.want, "name")
+			testkit.Equal(t, n.Client(), tt.client, "Client")
 			mustClose(t, n)
-			locktest.OK(t, tt.client.Close(), "Close of the caller's client after that of the node")
+			testkit.OK(t, tt.client.Close(), "Close of the caller's client after that of the node")
 		})
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -30,7 +30,7 @@ func (s said) Printf(_ context.Context, format string, args ...any) {
 }
 
 // quietly fails the test if go-redis logs a line before its end. Afterwards the log is silent
-// again, as locktest.Main makes it.
+// again, as testkit.Main makes it.
 func quietly(t *testing.T) {
 	redis.SetLogger(said{t})
 	t.Cleanup(func() { redis.SetLogger(said{}) })
@@ -51,12 +51,12 @@ func TestANodeThatCannotBeReachedIsAnErrorUntilItIsBackAndNothingOnStderr(t *tes
 	n := dial(t, "redis://"+addr, node.WithTimeout(never))
 	stop := transport.Of(n).Listen("channel", func(string) { t.Error("something was heard") })
 	for range 50 { // more than its pool has connections
-		err := locktest.Err(n.Mutex("x").Inspect(t.Context()))
+		err := testkit.Err(n.Mutex("x").Inspect(t.Context()))
 		says(t, "Inspect", err, "node "+addr+": dial tcp "+addr, syscall.ECONNREFUSED.Error())
 	}
 	stop()
 	s := miniredis.NewMiniRedis()
-	locktest.Must(t, s.StartAddr(addr), "StartAddr")
+	testkit.Must(t, s.StartAddr(addr), "StartAddr")
 	t.Cleanup(s.Close)
 	mustAcquire(t, n, alice, 1)
 }
@@ -87,7 +87,7 @@ func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // all that was begun has failed
 		slow.Store(false)
 		for range 8 {
-			locktest.Must(t, locktest.Err(n.Mutex("x").Inspect(t.Context())), "Inspect of a server that can be reached")
+			testkit.Must(t, testkit.Err(n.Mutex("x").Inspect(t.Context())), "Inspect of a server that can be reached")
 		}
 	})
 }
@@ -119,7 +119,7 @@ func (atOnce) Timeout() bool   { return true }
 func (atOnce) Temporary() bool { return true }
 
 func TestADialThatTimesOutAtOnceIsNotTriedAllTheTime(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var dials atomic.Int64
 		n := dial(t, "redis://host:6379", node.WithDialer(func(context.Context, string, string) (net.Conn, error) {
 			dials.Add(1)
@@ -146,12 +146,12 @@ func TestATimeoutMayBeLong(t *testing.T) {
 			return over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, ReadTimeout: time.Hour}), long)
 		},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
 			n := connect(t, servers[0], node.WithTimeout(20*time.Second))
 			for _, delay := range []time.Duration{0, 6 * time.Second} { // it connects; then a call takes 12 s
 				servers[0].Delay(delay)
-				locktest.Must(t, locktest.Err(n.Mutex("x").Inspect(t.Context())), "Inspect")
+				testkit.Must(t, testkit.Err(n.Mutex("x").Inspect(t.Context())), "Inspect")
 			}
 			servers[0].Stall()
 			began := time.Now()
@@ -175,11 +175,11 @@ func TestRenewalsDoNotWaitForTheirConnection(t *testing.T) {
 			}
 			return s.DialContext(ctx, network, addr)
 		}))
-		lease := locktest.Lock(t, n.Mutex("x"))
+		lease := testkit.Lock(t, n.Mutex("x"))
 		acquired.Store(true)
 		time.Sleep(time.Minute)
-		locktest.Held(t, lease)
-		locktest.Unlock(t, lease)
+		testkit.Held(t, lease)
+		testkit.Unlock(t, lease)
 	})
 }
 
@@ -219,7 +219,7 @@ func TestADialerThatHangsOnceDisablesNothing(t *testing.T) {
 				})
 				defer stop()
 				_, _ = transport.Of(n).Inspect(t.Context(), "x") // it may end with the next connect
-				locktest.Must(t, locktest.Err(transport.Of(n).Inspect(t.Context(), "x")), "the next call")
+				testkit.Must(t, testkit.Err(transport.Of(n).Inspect(t.Context(), "x")), "the next call")
 				time.Sleep(5 * time.Second)
 				if len(heard) == 0 {
 					t.Error("the subscription does not come")

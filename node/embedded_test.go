@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
 

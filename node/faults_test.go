@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -66,7 +66,7 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 			return withoutDeadlines{c}, err
 		}},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			release, dialer := make(chan struct{}), tt.server.dial
 			if tt.dialer != nil {
 				dialer = func(context.Context, string, string) (net.Conn, error) { return tt.dialer(release) }
@@ -75,7 +75,7 @@ func TestFaultsOfServersAndDialers(t *testing.T) {
 			a := newAsked()
 			for _, key := range []string{"first", "second"} {
 				answer := a.answer(key)
-				transport.Of(n).Do(context.Background(), quorum.Foreground, 500*time.Millisecond, []wire.Call{count(key)}, func(rs []wire.Reply) {
+				transport.Of(n).Do(context.Background(), client.Foreground, 500*time.Millisecond, []wire.Call{count(key)}, func(rs []wire.Reply) {
 					time.Sleep(10 * time.Millisecond) // a caller may be slow
 					answer(rs)
 				})
@@ -135,7 +135,7 @@ func timedOut() (net.Conn, error) {
 // A reply to no call may be taken for that of the first call of a pipeline. None of its calls was
 // written, but the others are not sent again: what a reply says of its call may be wrong for all.
 func TestCallsBehindAReplyToNoCallAreLost(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		n := dial(t, "redis://h", node.WithDialer(func(context.Context, string, string) (net.Conn, error) { return timedOut() }))
 		a := newAsked()
 		for _, key := range []string{"x", "y", "z"} {
@@ -152,7 +152,7 @@ func TestCallsBehindAReplyToNoCallAreLost(t *testing.T) {
 
 // A NOSCRIPT reply may arrive while the node is being closed.
 func TestANoScriptReplyDuringCloseAnswersTheCall(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var n *node.Node
 		n = dial(t, "redis://h", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
 			f := scripted("") // a server for this connection only
@@ -166,7 +166,7 @@ func TestANoScriptReplyDuringCloseAnswersTheCall(t *testing.T) {
 		a := newAsked()
 		a.do(n, "x", 500*time.Millisecond)
 		settle(5 * time.Second)
-		locktest.Equal(t, a.answers["x"], 1, "answers")
+		testkit.Equal(t, a.answers["x"], 1, "answers")
 	})
 }
 
@@ -178,7 +178,7 @@ func TestAServerThatRefusesConnectionsIsSpared(t *testing.T) {
 		"-ERR max number of clients reached",
 		"-ERR unknown command 'AUTH', with args beginning with: 's3cret'",
 	} {
-		locktest.Run(t, refusal, func(t *testing.T) {
+		testkit.Run(t, refusal, func(t *testing.T) {
 			f := scripted(":1\r\n")
 			accepts := f.answer
 			f.answer = func([]string) string { return refusal + "\r\n" }

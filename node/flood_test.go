@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -23,7 +23,7 @@ import (
 func listenAt(t *testing.T, network, addr string) net.Listener {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), network, addr)
-	locktest.Must(t, err, "Listen at %s", addr)
+	testkit.Must(t, err, "Listen at %s", addr)
 	return listener
 }
 
@@ -45,7 +45,7 @@ func serveConns(t *testing.T, listener net.Listener, serve func(conn net.Conn)) 
 		}
 	})
 	t.Cleanup(func() {
-		locktest.OK(t, listener.Close(), "Close")
+		testkit.OK(t, listener.Close(), "Close")
 		serving.Wait()
 	})
 	return listener.Addr().String()
@@ -174,8 +174,8 @@ func TestALongPipelineCostsNoMemoryAfterwards(t *testing.T) {
 			return int64(m.HeapAlloc)
 		}
 		call := func(name string, calls int) {
-			for _, r := range locktest.Send(t.Context(), n, slices.Repeat([]wire.Call{wire.Release(name, "a:1", 1)}, calls)...) {
-				locktest.Must(t, r.Err, "Release")
+			for _, r := range testkit.Send(t.Context(), n, slices.Repeat([]wire.Call{wire.Release(name, "a:1", 1)}, calls)...) {
+				testkit.Must(t, r.Err, "Release")
 			}
 		}
 		call("x", 1)

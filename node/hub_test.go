@@ -16,8 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -61,7 +61,7 @@ func (e *ear) check(t *testing.T, want ...string) {
 func connections(t *testing.T, s *embedded.Server, want int) {
 	t.Helper()
 	synctest.Wait()
-	locktest.Equal(t, s.Redis.CurrentConnectionCount(), want, "connections")
+	testkit.Equal(t, s.Redis.CurrentConnectionCount(), want, "connections")
 }
 
 func again(times int, steps string) string {
@@ -116,13 +116,13 @@ func TestOneConnectionServesAllListeners(t *testing.T) {
 			ears = append(ears, listen(n, fmt.Sprint("channel ", i%20)))
 		}
 		connections(t, s, 1)
-		locktest.Equal(t, s.Redis.TotalConnectionCount()-before, 1, "opened connections")
+		testkit.Equal(t, s.Redis.TotalConnectionCount()-before, 1, "opened connections")
 		for channel, subscriptions := range s.Redis.PubSubNumSub("channel 0", "channel 19") {
-			locktest.Equal(t, subscriptions, 1, "subscriptions of %s", channel)
+			testkit.Equal(t, subscriptions, 1, "subscriptions of %s", channel)
 		}
 		s.Redis.Publish("channel 7", "x")
 		for i, e := range ears {
-			locktest.Equal(t, slices.Contains(e.take(), "x"), i%20 == 7, "listener %d heard it", i)
+			testkit.Equal(t, slices.Contains(e.take(), "x"), i%20 == 7, "listener %d heard it", i)
 		}
 		for _, e := range ears[1:] {
 			e.stop()
@@ -170,7 +170,7 @@ func TestAMalformedReplyToASubscriptionDoesNotPanic(t *testing.T) {
 		"*0\r\n", "*1\r\n:1\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n$1\r\nx\r\n", "*2\r\n$7\r\nmessage\r\n:1\r\n",
 		"*3\r\n$7\r\nmessage\r\n:1\r\n:1\r\n", "*1\r\n$4\r\npong\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", "*1\r\n$8\r\npmessage\r\n", ":1\r\n", "$-1\r\n", "*-1\r\n",
 	} {
-		locktest.Run(t, fmt.Sprintf("%q", answer), func(t *testing.T) {
+		testkit.Run(t, fmt.Sprintf("%q", answer), func(t *testing.T) {
 			subscriptions := 0
 			f := subscriber(func(string) string {
 				subscriptions++
@@ -191,7 +191,7 @@ func TestAMalformedReplyToASubscriptionDoesNotPanic(t *testing.T) {
 
 // A user may be allowed to hear some channels and not others.
 func TestAChannelThatIsNotAllowedSilencesNoOther(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := subscriber(func(channel string) string {
 			if channel == "forbidden" {
 				return "-NOPERM No permissions to access a channel\r\n"
@@ -215,7 +215,7 @@ func TestAChannelThatIsNotAllowedSilencesNoOther(t *testing.T) {
 // possible.
 func TestConnectionsOfSubscriptionsThatDieSoonAreSeldomReplaced(t *testing.T) {
 	for every, want := range map[time.Duration][2]int{70 * time.Millisecond: {80, 110}, 1100 * time.Millisecond: {50, 60}, 4 * time.Second: {14, 16}} {
-		locktest.Run(t, every.String(), func(t *testing.T) {
+		testkit.Run(t, every.String(), func(t *testing.T) {
 			var down atomic.Bool
 			f := subscriber(subscribed)
 			e := listen(dial(t, "redis://host:6379", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -18,9 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -127,11 +127,11 @@ func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
 func TestCallsOverLanes(t *testing.T) {
 	own := func(t *testing.T, s *embedded.Server) *node.Node {
 		n := over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, ContextTimeoutEnabled: true}))
-		locktest.Send(t.Context(), n, count("warm"))
+		testkit.Send(t.Context(), n, count("warm"))
 		for range 2 { // idle connections
 			c := n.Client().(*redis.Client).Conn()
 			defer c.Close() //nolint:errcheck // the connection returns to the pool
-			locktest.OK(t, c.Ping(t.Context()).Err(), "Ping")
+			testkit.OK(t, c.Ping(t.Context()).Err(), "Ping")
 		}
 		return n
 	}
@@ -196,13 +196,13 @@ func TestTheQueueIsBounded(t *testing.T) {
 			}
 			a.asks(n, "attempt", attempt("a")...)
 			a.asks(n, "release", wire.Release("a", first, 1).At(0))
-			locktest.Is(t, a.err("attempt"), wire.ErrRecalled, "the attempt")
+			testkit.Is(t, a.err("attempt"), wire.ErrRecalled, "the attempt")
 			waits, refused := 0, 0
 			for i := range tt.most + 10 {
 				answered := false
 				waiter := quorumlock.Owner(fmt.Sprint("c~1:", 100+i))
 				call := wire.AcquireInTurn(fmt.Sprint(i, tt.key), waiter+".1", ttl, 1, wire.Entry{Waiter: waiter, Ticket: 1, TTL: time.Second}).At(0)
-				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Minute, []wire.Call{call}, func(rs []wire.Reply) {
+				transport.Of(n).Do(t.Context(), client.Foreground, time.Minute, []wire.Call{call}, func(rs []wire.Reply) {
 					answered = true
 					if !wire.IsUnsent(rs[0].Err) && refused > 0 {
 						return // by Close
@@ -214,7 +214,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 				}
 			}
 			a.do(n, "no attempt", time.Minute)
-			transport.Of(n).Do(t.Context(), quorum.Background, time.Minute, []wire.Call{wire.Renew(tt.key, first, ttl)}, a.answer("renewal"))
+			transport.Of(n).Do(t.Context(), client.Background, time.Minute, []wire.Call{wire.Renew(tt.key, first, ttl)}, a.answer("renewal"))
 			for _, key := range []string{"no attempt", "renewal"} {
 				if a.answers[key] > 0 {
 					t.Errorf("%s is refused: %v", key, a.errs[key])
@@ -253,17 +253,17 @@ func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
 		}
 		for _, key := range want {
 			got, _ := p.s.Redis.Get(key)
-			locktest.Equal(t, got, "1", "runs of %s", key)
+			testkit.Equal(t, got, "1", "runs of %s", key)
 		}
 		sources := strings.Count(strings.Join(p.writes, ""), "return redis.call('incr'")
-		locktest.Equal(t, sources, 1, "times that the source was sent")
+		testkit.Equal(t, sources, 1, "times that the source was sent")
 	})
 }
 
 // A server, or a proxy, that does not reply to INFO costs two connections, and no more.
 func TestServerThatDoesNotReplyToInfoIsAskedForLocks(t *testing.T) {
 	for name, id := range map[string]int{"nor has CLIENT ID": 0, "but has CLIENT ID": 7} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			f := standalone(id, func(args []string) string {
 				if args[0] == "info" {
 					return ""
@@ -272,9 +272,9 @@ func TestServerThatDoesNotReplyToInfoIsAskedForLocks(t *testing.T) {
 			})
 			n := dial(t, "redis://h", node.WithDialer(f.dial))
 			for range 2 {
-				locktest.Send(t.Context(), n, count("a")) // no answer in time
+				testkit.Send(t.Context(), n, count("a")) // no answer in time
 			}
-			locktest.OK(t, locktest.Send(t.Context(), n, count("a"))[0].Err, "the third call")
+			testkit.OK(t, testkit.Send(t.Context(), n, count("a"))[0].Err, "the third call")
 		})
 	}
 }
@@ -299,13 +299,13 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 				return "-READONLY x\r\n"
 			})
 			n := over(t, redis.NewClient(&redis.Options{Addr: "h:1", Dialer: f.dial, Protocol: 2, MaxRetries: -1}))
-			if err := locktest.Send(t.Context(), n, count("a"))[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
+			if err := testkit.Send(t.Context(), n, count("a"))[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
 				t.Errorf("the replica: %v", err)
 			}
 			promoted.Store(true)
 			before := f.usedConns()
-			locktest.OK(t, locktest.Send(t.Context(), n, count("a"))[0].Err, "the promoted server")
-			locktest.Equal(t, f.usedConns(), before+1, "connections, with one that is not the replica's")
+			testkit.OK(t, testkit.Send(t.Context(), n, count("a"))[0].Err, "the promoted server")
+			testkit.Equal(t, f.usedConns(), before+1, "connections, with one that is not the replica's")
 		})
 	}
 }
@@ -318,9 +318,9 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 		const source = `return redis.error_reply("READONLY You can't write against a read only replica.")`
 		writes := wire.NewCall(&wire.Script{Source: source}, []string{"a"})
 		p.s.FlushScripts()
-		locktest.Must(t, n.Client().ScriptLoad(t.Context(), source).Err(), "ScriptLoad")
+		testkit.Must(t, n.Client().ScriptLoad(t.Context(), source).Err(), "ScriptLoad")
 		for name, calls := range map[string][]wire.Call{"before it": {writes, count("a")}, "behind it": {count("a"), writes}} {
-			for i, r := range locktest.Send(t.Context(), n, calls...) {
+			for i, r := range testkit.Send(t.Context(), n, calls...) {
 				if r.Err == nil || wire.IsUnsent(r.Err) != (calls[i].Script != writes.Script) {
 					t.Errorf("READONLY %s: reply %d: %v", name, i, r.Err)
 				}
@@ -345,7 +345,7 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 			many[i] = count("many")
 		}
 		done := false
-		transport.Of(n).Do(t.Context(), quorum.Background, time.Second, many, func([]wire.Reply) { done = true })
+		transport.Of(n).Do(t.Context(), client.Background, time.Second, many, func([]wire.Reply) { done = true })
 		synctest.Wait()
 		a.do(n, "a", time.Second)
 		settle(30 * time.Millisecond)
@@ -390,7 +390,7 @@ func TestAnAnswerThatTakesLongCostsNoOther(t *testing.T) {
 	t.Parallel()
 	for takes, how := range map[time.Duration]string{7 * time.Second: "answered", time.Hour: "lost"} {
 		inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
-			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Second, []wire.Call{count("a")}, func([]wire.Reply) { time.Sleep(takes) })
+			transport.Of(n).Do(t.Context(), client.Foreground, time.Second, []wire.Call{count("a")}, func([]wire.Reply) { time.Sleep(takes) })
 			a.do(n, "b", time.Second)
 			settle(10 * time.Second)
 			a.is(t, "b beside an answer of "+takes.String(), "b", how, false, 0)

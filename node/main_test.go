@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 const (
 	alice quorumlock.Owner = "alice:1"
@@ -25,7 +25,7 @@ const (
 func inBubble(t *testing.T, test func(t *testing.T, s *embedded.Server, n *node.Node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 1)
+		servers, nodes := testkit.Nodes(t, 1)
 		test(t, servers[0], nodes[0])
 	})
 }
@@ -34,14 +34,14 @@ func inBubble(t *testing.T, test func(t *testing.T, s *embedded.Server, n *node.
 func dial(t *testing.T, url string, opts ...node.Option) *node.Node {
 	t.Helper()
 	n, err := node.Dial(url, opts...)
-	locktest.Must(t, err, "Dial of %s", url)
+	testkit.Must(t, err, "Dial of %s", url)
 	t.Cleanup(func() { mustClose(t, n) })
 	return n
 }
 
 func mustClose(t *testing.T, n *node.Node) {
 	t.Helper()
-	locktest.OK(t, n.Close(), "Close")
+	testkit.OK(t, n.Close(), "Close")
 }
 
 func mustAcquire(t *testing.T, n *node.Node, owner quorumlock.Owner, hold int) {
@@ -65,5 +65,5 @@ func says(t *testing.T, what string, err error, texts ...string) {
 // checkCount checks how often owner holds x at s, past all faults; "" is not at all.
 func checkCount(t *testing.T, s *embedded.Server, owner quorumlock.Owner, want string) {
 	t.Helper()
-	locktest.Equal(t, s.Redis.HGet("x", string(owner)), want, "entries of %s in x", owner)
+	testkit.Equal(t, s.Redis.HGet("x", string(owner)), want, "entries of %s in x", owner)
 }

@@ -4,15 +4,15 @@ import (
 	"context"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
 // member makes a lock known to package multilock.
-type member = quorum.Member
+type member = client.Member
 
 // Mutex is a lock on a single node, and as safe as that node. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable.
@@ -23,7 +23,7 @@ type Mutex struct {
 	member
 	node *Node
 	key  string
-	lock *quorum.Lock
+	lock *client.Lock
 }
 
 var _ quorumlock.Locker = (*Mutex)(nil)
@@ -32,9 +32,9 @@ var _ quorumlock.Locker = (*Mutex)(nil)
 // methods of the Mutex return an error.
 func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	set, err := n.resolve(opts)
-	cell := quorum.Cell{Node: transport.Of(n), Name: set.Prefix + name}
-	lock := quorum.New(transport.Of(n).Locks(), name, core.Tree{}, []quorum.Cell{cell}, set, err)
-	return &Mutex{quorum.NewMember(lock), n, cell.Name, lock}
+	cell := client.Cell{Node: transport.Of(n), Name: set.Prefix + name}
+	lock := client.New(transport.Of(n).Locks(), name, core.Tree{}, []client.Cell{cell}, set, err)
+	return &Mutex{client.NewMember(lock), n, cell.Name, lock}
 }
 
 // resolve returns the settings of a Mutex, and the error of its options or of the node.

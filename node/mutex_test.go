@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -16,11 +16,11 @@ func TestInspectOfAMutexShowsItsHolder(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
 		m := n.Mutex("x")
-		lease := locktest.MustLock(t, m)
+		lease := testkit.MustLock(t, m)
 		if got, err := m.Inspect(t.Context()); m.Name() != "x" || err != nil || got.Owner != lease.Owner() || got.HoldCount != 1 || got.Token != lease.Token() || got.TTL != quorumlock.DefaultTTL {
 			t.Errorf("Inspect of %q: %+v, %v", m.Name(), got, err)
 		}
-		locktest.MustUnlock(t, lease)
+		testkit.MustUnlock(t, lease)
 	})
 }
 
@@ -37,7 +37,7 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				locktest.Must(t, locktest.Err(n.Mutex("y").Inspect(t.Context())), "Inspect")
+				testkit.Must(t, testkit.Err(n.Mutex("y").Inspect(t.Context())), "Inspect")
 				tt.fault(s)
 				_, err := n.Mutex("x").TryLock(t.Context())
 				if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !strings.Contains(e.Error(), tt.want) {
@@ -65,15 +65,15 @@ func TestAZeroNodeHasAnError(t *testing.T) {
 	var n node.Node
 	ctx := t.Context()
 	for what, err := range map[string]error{
-		"Lock":        locktest.Err(n.Mutex("x").Lock(ctx)),
-		"TryLock":     locktest.Err(n.Mutex("x").TryLock(ctx)),
-		"Inspect":     locktest.Err(n.Mutex("x").Inspect(ctx)),
+		"Lock":        testkit.Err(n.Mutex("x").Lock(ctx)),
+		"TryLock":     testkit.Err(n.Mutex("x").TryLock(ctx)),
+		"Inspect":     testkit.Err(n.Mutex("x").Inspect(ctx)),
 		"ForceUnlock": n.Mutex("x").ForceUnlock(ctx),
-		"Status":      locktest.Err(n.Status(ctx)),
+		"Status":      testkit.Err(n.Status(ctx)),
 	} {
 		says(t, what, err, "use node.Dial or node.New")
 	}
-	locktest.Equal(t, n.String(), "zero node", "its name")
+	testkit.Equal(t, n.String(), "zero node", "its name")
 	if err := n.Close(); err != nil || n.Client() != nil {
 		t.Errorf("Close: %v; its client is %v", err, n.Client())
 	}
@@ -83,17 +83,17 @@ func TestAZeroNodeHasAnError(t *testing.T) {
 func TestABadOptionKeepsInspectAndForceUnlockFromAnotherLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
-		m := locktest.MustLock(t, n.Mutex("x"))
+		m := testkit.MustLock(t, n.Mutex("x"))
 		bad := quorumlock.WithPrefix("a prefix: ")
 		for what, err := range map[string]error{
 			"ForceUnlock": n.Mutex("x", bad).ForceUnlock(t.Context()),
-			"Inspect":     locktest.Err(n.Mutex("x", bad).Inspect(t.Context())),
+			"Inspect":     testkit.Err(n.Mutex("x", bad).Inspect(t.Context())),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "WithPrefix") {
 				t.Errorf("%s: %v, want an error that names the option", what, err)
 			}
 		}
-		locktest.OK(t, m.Extend(t.Context()), "Extend")
-		locktest.MustUnlock(t, m)
+		testkit.OK(t, m.Extend(t.Context()), "Extend")
+		testkit.MustUnlock(t, m)
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -37,8 +37,8 @@ func short(o quorumlock.Owner) string {
 }
 
 func TestAcquireRefusesAnOwnerThatIsNoneAndSendsNothing(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 1)
+	testkit.Bubble(t, func(t *testing.T) {
+		servers, nodes := testkit.Nodes(t, 1)
 		for _, owner := range badOwners {
 			a, err := nodes[0].Acquire(t.Context(), "x", owner, ttl, 1)
 			_, sent := errors.AsType[*quorumlock.NodeError](err)
@@ -56,8 +56,8 @@ func TestAcquireRefusesAnOwnerThatIsNoneAndSendsNothing(t *testing.T) {
 // run out of time do not release it, nor do waiters with the owner's number.
 func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
 	for _, owner := range goodOwners {
-		locktest.Run(t, string(owner), func(t *testing.T) {
-			servers, nodes := locktest.Nodes(t, 1)
+		testkit.Run(t, string(owner), func(t *testing.T) {
+			servers, nodes := testkit.Nodes(t, 1)
 			n := nodes[0]
 			mustAcquire(t, n, owner, 1)
 			mustAcquire(t, n, owner, 2)
@@ -99,16 +99,16 @@ func checkSurvival(t *testing.T, s *embedded.Server, n *node.Node, owner quoruml
 		refused(n.Mutex("x", quorumlock.WithWait(time.Second)).Lock, t.Context(), "a waiter ran out of time", 20*time.Millisecond)
 	}
 	// Nor do waiters take each other's: the one that is left gets the lock when it is released.
-	got := locktest.Waiter(t, m)
+	got := testkit.Waiter(t, m)
 	checkCount(t, s, owner, "1")
-	locktest.OK(t, locktest.Err(n.Release(t.Context(), "x", owner, 1)), "Release")
+	testkit.OK(t, testkit.Err(n.Release(t.Context(), "x", owner, 1)), "Release")
 	select {
 	case lease := <-got:
 		if lease != nil {
-			locktest.MustUnlock(t, lease)
+			testkit.MustUnlock(t, lease)
 		}
 	case <-time.After(2 * time.Second):
 		t.Error("the waiter has not got the lock in 2 s")
 	}
-	locktest.NoLocks(t, []*embedded.Server{s})
+	testkit.NoLocks(t, []*embedded.Server{s})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -67,10 +67,10 @@ func whatIsShown(t *testing.T, n *node.Node) string {
 		}
 		fmt.Fprintf(&shown, "%v %+v\n", err, err)
 	}
-	show(locktest.Err(n.Acquire(t.Context(), "x", alice, ttl, 1)))
-	show(locktest.Err(n.Mutex("x").Inspect(t.Context())))
+	show(testkit.Err(n.Acquire(t.Context(), "x", alice, ttl, 1)))
+	show(testkit.Err(n.Mutex("x").Inspect(t.Context())))
 	logger := slog.New(slog.NewTextHandler(&shown, nil))
-	show(locktest.Err(n.Mutex("x", quorumlock.WithLogger(logger), quorumlock.WithWait(time.Second)).Lock(t.Context())))
+	show(testkit.Err(n.Mutex("x", quorumlock.WithLogger(logger), quorumlock.WithWait(time.Second)).Lock(t.Context())))
 	if !strings.Contains(shown.String(), "trying again") {
 		t.Errorf("nothing was logged:\n%s", shown.String())
 	}
@@ -105,7 +105,7 @@ func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
 			return over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Username: "billing", Password: "s3cret", Dialer: echo.dial}))
 		},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			if shown := whatIsShown(t, connect(t)); strings.Contains(shown, "s3cret") {
 				t.Error(shown)
 			}
@@ -116,9 +116,9 @@ func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
 
 func TestMissingPasswordIsNamed(t *testing.T) {
 	for _, said := range []string{"NOAUTH Authentication required.", "ERR Protocol error: unauthenticated multibulk length"} {
-		locktest.Run(t, said, func(t *testing.T) {
+		testkit.Run(t, said, func(t *testing.T) {
 			n := dial(t, "redis://h", node.WithDialer(scripted("-"+said+"\r\n").dial))
-			says(t, said, locktest.Err(n.Acquire(t.Context(), "x", alice, ttl, 1)), "the node wants a password")
+			says(t, said, testkit.Err(n.Acquire(t.Context(), "x", alice, ttl, 1)), "the node wants a password")
 		})
 	}
 }
@@ -147,6 +147,6 @@ func TestCredentialsMayChange(t *testing.T) {
 		settle(10 * time.Millisecond) // the next connect waits this long after a failure
 		mustAcquire(t, n, alice, 1)
 	})
-	err := locktest.Err(node.Dial("redis://billing:s3cret@h", node.WithCredentials(new(tokens).get)))
-	locktest.Is(t, err, quorumlock.ErrMisuse, "credentials in two places")
+	err := testkit.Err(node.Dial("redis://billing:s3cret@h", node.WithCredentials(new(tokens).get)))
+	testkit.Is(t, err, quorumlock.ErrMisuse, "credentials in two places")
 }

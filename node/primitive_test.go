@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -24,7 +24,7 @@ func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
 		if err != nil || !first.Granted || first.Again {
 			t.Fatalf("Acquire: %+v, %v", first, err)
 		}
-		locktest.Equal(t, first.Token, uint64(time.Now().UnixMicro()), "token, which is the clock's")
+		testkit.Equal(t, first.Token, uint64(time.Now().UnixMicro()), "token, which is the clock's")
 		time.Sleep(time.Second)
 		if a, err := n.Acquire(t.Context(), "x", bob, ttl, 1); err != nil || a.Granted || a.TTL != ttl-time.Second {
 			t.Errorf("somebody else: %+v, %v, want a refusal with 9s", a, err)
@@ -43,8 +43,8 @@ func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
 		if ok, err := n.Renew(t.Context(), "x", alice, time.Minute); !ok || err != nil {
 			t.Errorf("Renew: %v, %v", ok, err)
 		}
-		locktest.Equal(t, s.Redis.TTL("x"), time.Minute, "TTL after Renew")
-		locktest.Is(t, locktest.Err(n.Release(t.Context(), "x", bob, 1)), quorumlock.ErrNotHeld, "Release by somebody else")
+		testkit.Equal(t, s.Redis.TTL("x"), time.Minute, "TTL after Renew")
+		testkit.Is(t, testkit.Err(n.Release(t.Context(), "x", bob, 1)), quorumlock.ErrNotHeld, "Release by somebody else")
 		for left := 1; left >= 0; left-- {
 			if got, err := n.Release(t.Context(), "x", alice, left+1); got != left || err != nil {
 				t.Errorf("Release: %d left, %v, want %d", got, err, left)
@@ -57,7 +57,7 @@ func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
 		if held, err := transport.Of(n).ForceRelease(t.Context(), "x"); !held || err != nil {
 			t.Errorf("ForceRelease: %v, %v", held, err)
 		}
-		locktest.NoLocks(t, []*embedded.Server{s})
+		testkit.NoLocks(t, []*embedded.Server{s})
 	})
 }
 
@@ -73,19 +73,19 @@ type arguments struct {
 // primitive has all calls of the primitive; each returns only its error.
 var primitive = map[string]func(n *node.Node, a arguments) error{
 	"Acquire": func(n *node.Node, a arguments) error {
-		return locktest.Err(n.Acquire(a.ctx, a.name, a.owner, a.ttl, a.hold))
+		return testkit.Err(n.Acquire(a.ctx, a.name, a.owner, a.ttl, a.hold))
 	},
 	"Renew": func(n *node.Node, a arguments) error {
-		return locktest.Err(n.Renew(a.ctx, a.name, a.owner, a.ttl))
+		return testkit.Err(n.Renew(a.ctx, a.name, a.owner, a.ttl))
 	},
 	"Release": func(n *node.Node, a arguments) error {
-		return locktest.Err(n.Release(a.ctx, a.name, a.owner, a.hold))
+		return testkit.Err(n.Release(a.ctx, a.name, a.owner, a.hold))
 	},
 	"ForceRelease": func(n *node.Node, a arguments) error {
-		return locktest.Err(transport.Of(n).ForceRelease(a.ctx, a.name))
+		return testkit.Err(transport.Of(n).ForceRelease(a.ctx, a.name))
 	},
 	"Inspect": func(n *node.Node, a arguments) error {
-		return locktest.Err(transport.Of(n).Inspect(a.ctx, a.name))
+		return testkit.Err(transport.Of(n).Inspect(a.ctx, a.name))
 	},
 }
 
@@ -97,8 +97,8 @@ func eachCall(f func(name string, call func(ctx context.Context, n *node.Node) e
 }
 
 func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 1)
+	testkit.Bubble(t, func(t *testing.T) {
+		servers, nodes := testkit.Nodes(t, 1)
 		servers[0].Kill() // any request would fail
 		const all = "Acquire Renew Release ForceRelease Inspect"
 		for _, tt := range []struct {
@@ -126,10 +126,10 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 		}
 		spread := cluster(t, servers[0], false)
 		for _, name := range []string{"a{b", "a}b"} {
-			says(t, name, locktest.Err(spread.Acquire(t.Context(), name, alice, ttl, 1)), "would spread its keys over several servers")
+			says(t, name, testkit.Err(spread.Acquire(t.Context(), name, alice, ttl, 1)), "would spread its keys over several servers")
 		}
 		var none context.Context
-		locktest.Is(t, locktest.Err(nodes[0].Status(none)), quorumlock.ErrNilContext, "Status")
+		testkit.Is(t, testkit.Err(nodes[0].Status(none)), quorumlock.ErrNilContext, "Status")
 	})
 }
 
@@ -142,8 +142,8 @@ func TestACallReturnsAsSoonAsItsContextIsDone(t *testing.T) {
 			time.AfterFunc(30*time.Millisecond, cancel)
 			for _, want := range []time.Duration{30 * time.Millisecond, 0} {
 				began := time.Now()
-				locktest.Is(t, call(ctx, n), context.Canceled, "%s", name)
-				locktest.Took(t, began, want, want, "%s", name)
+				testkit.Is(t, call(ctx, n), context.Canceled, "%s", name)
+				testkit.Took(t, began, want, want, "%s", name)
 			}
 		})
 	})
@@ -157,7 +157,7 @@ func know(t *testing.T, n *node.Node) {
 			t.Fatal(name, err)
 		}
 	})
-	locktest.Must(t, locktest.Err(transport.Of(n).ForceRelease(t.Context(), "x")), "ForceRelease")
+	testkit.Must(t, testkit.Err(transport.Of(n).ForceRelease(t.Context(), "x")), "ForceRelease")
 }
 
 // The outcome of a call may be unknown; that of the same call again is not. An entry is not undone:
@@ -185,7 +185,7 @@ func TestACallIsSafeToRepeatAfterALostReply(t *testing.T) {
 			checkCount(t, s, alice, fmt.Sprint(hold))
 		}
 		unknown("Release", 3, "2")
-		locktest.Is(t, locktest.Err(n.Release(t.Context(), "x", alice, 3)), quorumlock.ErrNotHeld, "the same release again")
+		testkit.Is(t, testkit.Err(n.Release(t.Context(), "x", alice, 3)), quorumlock.ErrNotHeld, "the same release again")
 		unknown("Renew", 3, "2")
 	})
 }
@@ -210,15 +210,15 @@ func TestEachCallHasTheErrorOfItsNode(t *testing.T) {
 			return n
 		}, "closed", true},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, nodes := locktest.Nodes(t, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			servers, nodes := testkit.Nodes(t, 1)
 			n := tt.spoil(t, servers[0], nodes[0])
 			eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
 				err := call(t.Context(), n)
 				says(t, name, err, tt.want)
 				_, ofNode := errors.AsType[*quorumlock.NodeError](err)
-				locktest.Equal(t, errors.Is(err, quorumlock.ErrClosed), tt.closed, "%s: ErrClosed", name)
-				locktest.Equal(t, ofNode || tt.closed, true, "%s: a *NodeError", name)
+				testkit.Equal(t, errors.Is(err, quorumlock.ErrClosed), tt.closed, "%s: ErrClosed", name)
+				testkit.Equal(t, ofNode || tt.closed, true, "%s: a *NodeError", name)
 			})
 		})
 	}
@@ -229,8 +229,8 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		mustAcquire(t, n, bob, 1)
 		s.Delay(100 * time.Millisecond)
-		ctx := locktest.Within(t, 10*time.Millisecond)
-		locktest.Is(t, locktest.Err(n.Acquire(ctx, "y", alice, ttl, 1)), context.DeadlineExceeded, "Acquire")
+		ctx := testkit.Within(t, 10*time.Millisecond)
+		testkit.Is(t, testkit.Err(n.Acquire(ctx, "y", alice, ttl, 1)), context.DeadlineExceeded, "Acquire")
 		mustClose(t, n)
 		if s.Redis.Exists("y") {
 			t.Error("the node was closed before the late grant was undone")
@@ -240,15 +240,15 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 
 // Acquire names the holder. That must not let a caller free or renew the hold of a lease.
 func TestThePrimitiveRefusesTheOwnerOfALease(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		_, nodes := locktest.Nodes(t, 1)
-		lease := locktest.Lock(t, nodes[0].Mutex("x"))
+	testkit.Bubble(t, func(t *testing.T) {
+		_, nodes := testkit.Nodes(t, 1)
+		lease := testkit.Lock(t, nodes[0].Mutex("x"))
 		refused, err := nodes[0].Acquire(t.Context(), "x", quorumlock.NewOwner(), time.Minute, 1)
 		if err != nil || refused.Granted || refused.Holder == "" {
 			t.Fatalf("Acquire: %+v, %v, want a refusal that names the holder", refused, err)
 		}
-		locktest.Is(t, locktest.Err(nodes[0].Release(t.Context(), "x", refused.Holder, 1)), quorumlock.ErrMisuse, "Release")
-		locktest.Is(t, locktest.Err(nodes[0].Renew(t.Context(), "x", refused.Holder, time.Minute)), quorumlock.ErrMisuse, "Renew")
-		locktest.Held(t, lease)
+		testkit.Is(t, testkit.Err(nodes[0].Release(t.Context(), "x", refused.Holder, 1)), quorumlock.ErrMisuse, "Release")
+		testkit.Is(t, testkit.Err(nodes[0].Renew(t.Context(), "x", refused.Holder, time.Minute)), quorumlock.ErrMisuse, "Renew")
+		testkit.Held(t, lease)
 	})
 }

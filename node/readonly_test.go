@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -38,8 +38,8 @@ func TestAServerThatRefusesCallsIsNotDialledWithEachOfThem(t *testing.T) {
 						}
 						return s.DialContext(ctx, network, addr)
 					}))
-					ask := func() error { return locktest.Send(t.Context(), n, count("a"))[0].Err }
-					locktest.Must(t, ask(), "a call")
+					ask := func() error { return testkit.Send(t.Context(), n, count("a"))[0].Err }
+					testkit.Must(t, ask(), "a call")
 					s.Refuse(refusal)
 					before := dials.Load()
 					var callers sync.WaitGroup
@@ -62,7 +62,7 @@ func TestAServerThatRefusesCallsIsNotDialledWithEachOfThem(t *testing.T) {
 						s.Kill()
 					}
 					time.Sleep(200 * time.Millisecond)
-					locktest.OK(t, ask(), "200 ms later")
+					testkit.OK(t, ask(), "200 ms later")
 				})
 			})
 		}

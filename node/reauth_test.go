@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -54,17 +54,17 @@ func renewal(n *node.Node) time.Duration {
 // Credentials that outlive their users are renewed as seldom.
 func TestDistantExpiriesAreNotRenewed(t *testing.T) {
 	for _, years := range []time.Duration{50, 98, 150, 200, 290} {
-		locktest.Run(t, fmt.Sprint(int(years)), func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
+		testkit.Run(t, fmt.Sprint(int(years)), func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
 			var asked atomic.Int32
 			n := dial(t, "redis://h", node.WithDialer(servers[0].DialContext), node.WithCredentials(func(context.Context) (node.Credentials, error) {
 				asked.Add(1)
 				return node.Credentials{Expires: time.Now().Add(years * 365 * 24 * time.Hour)}, nil
 			}))
-			locktest.Send(t.Context(), n, count("x"))
+			testkit.Send(t.Context(), n, count("x"))
 			before := asked.Load()
 			settle(24 * time.Hour)
-			locktest.Equal(t, asked.Load()-before, 0, "requests for credentials in a day")
+			testkit.Equal(t, asked.Load()-before, 0, "requests for credentials in a day")
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 		"no reply":              {"billing", nil, "", "", "billing two", "", 2},
 		"the end":               {"billing", nil, ok + hangUp, "", "billing two", "", 2},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			s, secret, auths := newBundles(7), &tokens{user: tt.user, now: "one"}, []string(nil)
 			auth, hello, answer := tt.auth, tt.hello, s.answer
 			s.answer = func(args []string) string {
@@ -107,13 +107,13 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 			n := dial(t, "redis://h", node.WithDialer(s.dial), node.WithCredentials(secret.get))
 			call := func() {
 				t.Helper()
-				locktest.OK(t, locktest.Send(t.Context(), n, acquires(1)...)[0].Err, "Acquire")
+				testkit.OK(t, testkit.Send(t.Context(), n, acquires(1)...)[0].Err, "Acquire")
 			}
 			check := func(want string) {
 				t.Helper()
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				locktest.Equal(t, strings.Join(auths, ", "), want, "AUTH")
+				testkit.Equal(t, strings.Join(auths, ", "), want, "AUTH")
 				auths = nil
 			}
 			call()
@@ -130,7 +130,7 @@ func TestOpenConnectionsAuthenticateAgain(t *testing.T) {
 			settle((12*time.Hour - renewal(n)) * 3 / 4)
 			check(tt.later)
 			call()
-			locktest.Equal(t, s.used, tt.used, "connections")
+			testkit.Equal(t, s.used, tt.used, "connections")
 		})
 	}
 }
@@ -158,8 +158,8 @@ func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
 		refuses bool
 		dials   int // with that of the witness, and one that tests the credentials
 	}{"accepted": {false, 2}, "refused": {true, 5}} {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
 			s, secret := servers[0], &tokens{user: "billing", now: "one"}
 			s.Redis.RequireUserAuth("billing", "one")
 			var seen, dials atomic.Int32
@@ -167,19 +167,19 @@ func TestCallsGoOnWhileAConnectionAuthenticates(t *testing.T) {
 				dials.Add(1)
 				return authTap{c, tt.refuses, &seen}
 			})))
-			locktest.Send(t.Context(), n, count("x"))
+			testkit.Send(t.Context(), n, count("x"))
 			s.Delay(10 * time.Millisecond)
 			settle(renewal(n) - 100*time.Millisecond)
 			const calls = 300
 			for range calls {
 				time.Sleep(time.Millisecond)
-				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Second, []wire.Call{count("x")}, func(rs []wire.Reply) {
-					locktest.OK(t, rs[0].Err, "a call")
+				transport.Of(n).Do(t.Context(), client.Foreground, time.Second, []wire.Call{count("x")}, func(rs []wire.Reply) {
+					testkit.OK(t, rs[0].Err, "a call")
 				})
 			}
 			settle(time.Second)
 			got, _ := s.Redis.Get("x")
-			locktest.Equal(t, got, strconv.Itoa(calls+1), "calls that ran")
+			testkit.Equal(t, got, strconv.Itoa(calls+1), "calls that ran")
 			if seen.Load() != 1 || int(dials.Load()) != tt.dials {
 				t.Errorf("%d AUTH, %d connections, want 1 and %d", seen.Load(), dials.Load(), tt.dials)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -25,7 +25,7 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 		"without CLIENT":   {"*2\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n", "before the reply to CLIENT: a proxy must support HELLO and CLIENT"},
 		"echo":             {"-ERR unknown command 'HELLO', with args beginning with: 's3cret'\r\n", "ERR unknown command 'HELLO': "},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			f := &fake{answer: func([]string) string { return tt.answer + hangUp }}
 			_, err := dial(t, "redis://:s3cret@h", node.WithDialer(f.dial)).Mutex("x").TryLock(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret") {
@@ -40,7 +40,7 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 
 // A server with too many clients says so before it reads anything. The next write fails.
 func TestALastWordIsTheReason(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := &fake{answer: func(args []string) string {
 			if strings.EqualFold(args[0], "hello") {
 				return "-ERR max number of clients reached\r\n"
@@ -68,7 +68,7 @@ func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {
 			n := over(t, client)
 			busy := client.Conn()
 			defer busy.Close() //nolint:errcheck // the client is closed next
-			locktest.Must(t, busy.Ping(t.Context()).Err(), "Ping")
+			testkit.Must(t, busy.Ping(t.Context()).Err(), "Ping")
 			_, err := n.Mutex("x", quorumlock.WithNodeTimeout(50*time.Millisecond)).TryLock(t.Context())
 			says(t, "TryLock", err, "all 1 connections of the client's pool are in use")
 		})

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -56,8 +56,8 @@ func cluster(t *testing.T, s *embedded.Server, deadlines bool) *node.Node {
 // each runs a test with each of some ways to a server.
 func each(t *testing.T, ways map[string]func(t *testing.T, s *embedded.Server) *node.Node, test func(t *testing.T, s *embedded.Server, n *node.Node)) {
 	for name, connect := range ways {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
 			test(t, servers[0], connect(t, servers[0]))
 		})
 	}
@@ -67,8 +67,8 @@ func each(t *testing.T, ways map[string]func(t *testing.T, s *embedded.Server) *
 func over(t *testing.T, client redis.UniversalClient, opts ...node.Option) *node.Node {
 	t.Helper()
 	n := node.New(client, opts...)
-	locktest.Must(t, transport.Of(n).Err(), "New")
-	t.Cleanup(func() { locktest.OK(t, errors.Join(n.Close(), client.Close()), "Close") })
+	testkit.Must(t, transport.Of(n).Err(), "New")
+	t.Cleanup(func() { testkit.OK(t, errors.Join(n.Close(), client.Close()), "Close") })
 	return n
 }
 
@@ -85,16 +85,16 @@ func lost(t *testing.T, replies []wire.Reply) {
 func TestWhatHasNoReplyIsNotSentAgain(t *testing.T) {
 	each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		for i := 1; i <= 3; i++ {
-			if r := locktest.Send(t.Context(), n, count("single"))[0]; r.Err != nil || r.Value != int64(2*i-1) {
+			if r := testkit.Send(t.Context(), n, count("single"))[0]; r.Err != nil || r.Value != int64(2*i-1) {
 				t.Fatalf("healthy: %v, %v", r.Value, r.Err)
 			}
 			s.LoseReplies(1)
-			lost(t, locktest.Send(t.Context(), n, count("single")))
+			lost(t, testkit.Send(t.Context(), n, count("single")))
 			got, _ := s.Redis.Get("single")
-			locktest.Equal(t, got, fmt.Sprint(2*i), "runs of %d scripts", 2*i)
+			testkit.Equal(t, got, fmt.Sprint(2*i), "runs of %d scripts", 2*i)
 		}
 		s.LoseReplies(1)
-		lost(t, locktest.Send(t.Context(), n, count("{s}a"), count("{s}b"), count("{s}c")))
+		lost(t, testkit.Send(t.Context(), n, count("{s}a"), count("{s}b"), count("{s}c")))
 		// The first one ran before its reply was lost; later ones may have been cut off.
 		for i, key := range []string{"{s}a", "{s}b", "{s}c"} {
 			if got, _ := s.Redis.Get(key); got != "1" && (i == 0 || got != "") {
@@ -107,7 +107,7 @@ func TestWhatHasNoReplyIsNotSentAgain(t *testing.T) {
 func TestScriptsAnUnknowingNodeIsSentTheSource(t *testing.T) {
 	each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		for i := 1; i <= 3; i++ {
-			for j, r := range locktest.Send(t.Context(), n, count("a"), wire.Inspect("x", 100), count("b")) {
+			for j, r := range testkit.Send(t.Context(), n, count("a"), wire.Inspect("x", 100), count("b")) {
 				if r.Err != nil || j != 1 && r.Value != int64(i) {
 					t.Errorf("round %d, reply %d: %v, %v: it did not run exactly once", i, j, r.Value, r.Err)
 				}
@@ -122,15 +122,15 @@ func TestSendReturnsAtItsDeadline(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			each(t, clients, func(t *testing.T, s *embedded.Server, n *node.Node) {
 				if connected {
-					locktest.Send(t.Context(), n, count("warm"))
+					testkit.Send(t.Context(), n, count("warm"))
 				}
 				s.Stall()
 				began := time.Now()
-				replies := locktest.Send(locktest.Within(t, 70*time.Millisecond), n, count("a"), count("b"))
-				locktest.Took(t, began, 70*time.Millisecond, 70*time.Millisecond, "Send")
+				replies := testkit.Send(testkit.Within(t, 70*time.Millisecond), n, count("a"), count("b"))
+				testkit.Took(t, began, 70*time.Millisecond, 70*time.Millisecond, "Send")
 				lost(t, replies)
 				for _, r := range replies {
-					locktest.Is(t, r.Err, context.DeadlineExceeded, "Send")
+					testkit.Is(t, r.Err, context.DeadlineExceeded, "Send")
 				}
 				s.Resume()
 			})
@@ -148,7 +148,7 @@ func TestAConnectionThatTakesLongerThanACallIsMadeAllTheSame(t *testing.T) {
 		for _, key := range []string{"a", "b", "c"} { // each of another server of the cluster
 			reached := false
 			for tries := 0; tries < 100 && !reached; tries++ {
-				reached = locktest.Send(locktest.Within(t, 50*time.Millisecond), n, count(key))[0].Err == nil
+				reached = testkit.Send(testkit.Within(t, 50*time.Millisecond), n, count(key))[0].Err == nil
 			}
 			if !reached {
 				t.Errorf("no call for %q in five seconds got an answer", key)

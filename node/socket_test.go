@@ -15,7 +15,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -34,7 +34,7 @@ func certified(t *testing.T) ([]tls.Certificate, *x509.CertPool) {
 func TestDialSpeaksTLSToWhomItTrusts(t *testing.T) {
 	certificates, authorities := certified(t)
 	s := miniredis.NewMiniRedis()
-	locktest.Must(t, s.StartTLS(&tls.Config{Certificates: certificates}), "StartTLS")
+	testkit.Must(t, s.StartTLS(&tls.Config{Certificates: certificates}), "StartTLS")
 	t.Cleanup(s.Close)
 	s.RequireAuth("s3cret")
 	config := &tls.Config{RootCAs: authorities}
@@ -59,10 +59,10 @@ func TestDialSpeaksTLSToWhomItTrusts(t *testing.T) {
 // A server takes the first bytes of TLS for the beginning of a command, and waits for the rest.
 func TestAPortWithoutTLSIsNamed(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	locktest.Must(t, err, "Listen")
+	testkit.Must(t, err, "Listen")
 	t.Cleanup(func() { _ = silent.Close() })
 	s := miniredis.NewMiniRedis()
-	locktest.Must(t, s.Start(), "Start")
+	testkit.Must(t, s.Start(), "Start")
 	t.Cleanup(s.Close)
 	for name, addr := range map[string]string{"silent": silent.Addr().String(), "answers with an error": s.Addr()} {
 		for _, opts := range [][]node.Option{nil, {node.WithTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12})}} {
@@ -91,5 +91,5 @@ func TestDialReachesAUnixSocket(t *testing.T) {
 	})
 	n := dial(t, "unix://billing:s3cret@"+socket+"?db=2", nil, node.WithTimeout(never)) // a nil option does nothing
 	mustAcquire(t, n, alice, 1)
-	locktest.Equal(t, s.DB(2).HGet("x", string(alice)), "1", "entries in database 2")
+	testkit.Equal(t, s.DB(2).HGet("x", string(alice)), "1", "entries in database 2")
 }

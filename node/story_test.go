@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -43,8 +43,8 @@ type story struct {
 
 func stories(t *testing.T, all map[string]story) {
 	for name, st := range all {
-		locktest.Run(t, name, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			servers, _ := testkit.Nodes(t, 1)
 			p := &tap{s: servers[0]}
 			if st.call == nil {
 				st.call = count
@@ -69,7 +69,7 @@ func (st story) tell(t *testing.T, p *tap, n *node.Node) {
 		"close": func() {
 			began := time.Now()
 			mustClose(t, n)
-			locktest.Took(t, began, 0, node.DefaultTimeout, "Close")
+			testkit.Took(t, began, 0, node.DefaultTimeout, "Close")
 		},
 	}
 	for step := range strings.SplitSeq(st.steps, ", ") {
@@ -114,17 +114,17 @@ func (st story) tell(t *testing.T, p *tap, n *node.Node) {
 				t.Errorf("%s, but it heard %q", step, got)
 			}
 		case words[1] == "asks":
-			transport.Of(n).Do(context.Background(), quorum.Foreground, d, []wire.Call{st.call(who)}, a.answer(who))
+			transport.Of(n).Do(context.Background(), client.Foreground, d, []wire.Call{st.call(who)}, a.answer(who))
 		case words[1] == "is":
 			synctest.Wait()
 			a.is(t, step, who, words[2], len(words) > 3, d)
 		case words[1] == "ran":
 			got, _ := s.Redis.Get(who)
-			locktest.Equal(t, got, last, "%s: runs", step)
+			testkit.Equal(t, got, last, "%s: runs", step)
 		case words[1] == "holds":
-			locktest.Equal(t, s.Redis.Exists(who), number > 0, "%s: its key exists", step)
+			testkit.Equal(t, s.Redis.Exists(who), number > 0, "%s: its key exists", step)
 		case words[1] == "was":
-			locktest.Equal(t, p.sent(who), number, "%s: times", step)
+			testkit.Equal(t, p.sent(who), number, "%s: times", step)
 		default:
 			t.Fatalf("no such step: %s", step)
 		}
@@ -147,12 +147,12 @@ func newAsked() *asked {
 
 // do asks the node to count for a key, within a limit.
 func (a *asked) do(n *node.Node, key string, limit time.Duration) {
-	transport.Of(n).Do(context.Background(), quorum.Foreground, limit, []wire.Call{count(key)}, a.answer(key))
+	transport.Of(n).Do(context.Background(), client.Foreground, limit, []wire.Call{count(key)}, a.answer(key))
 }
 
 // asks asks for calls, and answers the key.
 func (a *asked) asks(n *node.Node, key string, calls ...wire.Call) {
-	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Second, calls, a.answer(key))
+	transport.Of(n).Do(context.Background(), client.Foreground, time.Second, calls, a.answer(key))
 }
 
 // answer notes the answer for a key.

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // Attach takes over the hold of a text from [quorumlock.Lease.Detach], usually in another process.
@@ -48,7 +48,7 @@ func (c *Client) Attach(ctx context.Context, text string, opts ...quorumlock.Opt
 	if ctx == nil {
 		return nil, fmt.Errorf("quorumlock: Attach: %w", quorumlock.ErrNilContext)
 	}
-	p, err := quorum.ParseParked(text)
+	p, err := client.ParseParked(text)
 	if err != nil {
 		return nil, err
 	}

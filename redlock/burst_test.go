@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
+	"github.com/quorumlock/quorumlock/internal/testkit/dbserver"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -22,7 +22,7 @@ func longUp(t *testing.T, c *redlock.Client) {
 	t.Helper()
 	_, _ = c.Ready(t.Context()) // meets them
 	time.Sleep(time.Hour)
-	locktest.OK(t, locktest.Err(c.Ready(t.Context())), "Ready")
+	testkit.OK(t, testkit.Err(c.Ready(t.Context())), "Ready")
 }
 
 // check is c.Diagnose that reaches a quorum, or not.
@@ -53,7 +53,7 @@ func finds(t *testing.T, h redlock.Report, want ...redlock.Finding) {
 }
 
 func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
-	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		time.Sleep(90 * time.Second)
 		servers[1].Delay(5 * time.Millisecond)
 		servers[2].TellTime(300 * time.Millisecond)
@@ -69,9 +69,9 @@ func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
 				t.Errorf("%+v", n)
 			}
 		}
-		locktest.Equal(t, h.Nodes[1].Status.RoundTrip, 10*time.Millisecond, "the round trip")
-		locktest.Equal(t, h.Nodes[1].Status.ClockOffset, 0, "the offset of a slow node's clock")
-		locktest.Equal(t, h.Nodes[2].Status.ClockOffset, 300*time.Millisecond, "the offset of a clock")
+		testkit.Equal(t, h.Nodes[1].Status.RoundTrip, 10*time.Millisecond, "the round trip")
+		testkit.Equal(t, h.Nodes[1].Status.ClockOffset, 0, "the offset of a slow node's clock")
+		testkit.Equal(t, h.Nodes[2].Status.ClockOffset, 300*time.Millisecond, "the offset of a clock")
 	})
 }
 
@@ -149,8 +149,8 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, guard, append(
 			found(redlock.FindingQuarantined, redlock.SeverityFailure, "does not report its run_id", ""), found(redlock.FindingUntold, redlock.SeverityAdvice, "NOPERM", "")...), "cannot read INFO"},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			client, servers := locktest.Client(t, 3, c.opts...)
+		testkit.Run(t, name, func(t *testing.T) {
+			client, servers := testkit.Client(t, 3, c.opts...)
 			longUp(t, client)
 			c.spoil(servers[1])
 			want := c.want
@@ -178,8 +178,8 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 }
 
 func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 5, quorumlock.WithQuorum(4))
 		servers[0].Kill()
 		finds(t, check(t, c, true), redlock.Finding{Kind: redlock.FindingUnreachable, Severity: redlock.SeverityWarning, Node: "node-1"})
 		servers[4].Kill()
@@ -191,9 +191,9 @@ func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
 }
 
 func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 2)
-		c, _ := locktest.Twin(t, servers)
+	testkit.Bubble(t, func(t *testing.T) {
+		servers, _ := testkit.Nodes(t, 2)
+		c, _ := testkit.Twin(t, servers)
 		same := redlock.Finding{Kind: redlock.FindingSameServer, Severity: redlock.SeverityFailure, Node: "again", Problem: "same server as a"}
 		finds(t, check(t, c, true), same)
 		servers[1].Kill()
@@ -204,8 +204,8 @@ func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
 }
 
 func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3)
 		var want []redlock.Finding
 		for i, s := range servers {
 			s.Configure("redis_mode", "cluster")
@@ -222,8 +222,8 @@ func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
 // Diagnose finds a missing permission for any command of a Mutex, and leaves no keys.
 func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 	for _, command := range []string{"time", "pexpire", "zadd", "hset", "del", "set", "get", "zrange", "hget", "pttl", "exists", "zrem", "evalsha"} {
-		locktest.Run(t, command, func(t *testing.T) {
-			c, servers := locktest.Client(t, 3)
+		testkit.Run(t, command, func(t *testing.T) {
+			c, servers := testkit.Client(t, 3)
 			servers[1].Deny(command)
 			finds(t, check(t, c, true), redlock.Finding{Kind: redlock.FindingRefuses, Severity: redlock.SeverityWarning, Node: servers[1].Name,
 				Problem: "NOPERM this user has no permissions to run the '" + command, Fix: "docs/security.md"})
@@ -239,8 +239,8 @@ func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 }
 
 func TestOneNodeIsAdvisedAgainst(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := locktest.Client(t, 1)
+	testkit.Bubble(t, func(t *testing.T) {
+		c, _ := testkit.Client(t, 1)
 		h := check(t, c, true)
 		finds(t, h, redlock.Finding{Kind: redlock.FindingOneNode, Severity: redlock.SeverityAdvice, Problem: "there is only one node", Fix: "three or five"})
 		if !h.OK() {
@@ -255,39 +255,39 @@ func TestAnEvenNumberOfNodesIsAdvisedAgainst(t *testing.T) {
 		3: nil,
 		4: {{Kind: redlock.FindingEvenNodes, Severity: redlock.SeverityAdvice, Problem: "4 nodes, of which 1 may be down, no more than with 3", Fix: "use 5 nodes, or 3"}},
 	} {
-		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
-			c, _ := locktest.Client(t, n)
+		testkit.Run(t, fmt.Sprint(n), func(t *testing.T) {
+			c, _ := testkit.Client(t, n)
 			finds(t, check(t, c, true), want...)
 		})
 	}
-	locktest.Run(t, "a larger quorum", func(t *testing.T) { // of which two may forget
-		c, _ := locktest.Client(t, 4, quorumlock.WithQuorum(4))
+	testkit.Run(t, "a larger quorum", func(t *testing.T) { // of which two may forget
+		c, _ := testkit.Client(t, 4, quorumlock.WithQuorum(4))
 		finds(t, check(t, c, true))
 	})
 }
 
 func TestDiagnoseAndReadyEndWithTheirContext(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		locktest.Each(servers, (*embedded.Server).Stall)
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3)
+		testkit.Each(servers, (*embedded.Server).Stall)
 		ends := func(what string, call func(ctx context.Context) error) {
 			began := time.Now()
-			locktest.Is(t, call(locktest.Within(t, 70*time.Millisecond)), context.DeadlineExceeded, "%s", what)
-			locktest.Took(t, began, 70*time.Millisecond, 70*time.Millisecond, "%s", what)
+			testkit.Is(t, call(testkit.Within(t, 70*time.Millisecond)), context.DeadlineExceeded, "%s", what)
+			testkit.Took(t, began, 70*time.Millisecond, 70*time.Millisecond, "%s", what)
 		}
-		ends("Diagnose", func(ctx context.Context) error { return locktest.Err(c.Diagnose(ctx)) })
+		ends("Diagnose", func(ctx context.Context) error { return testkit.Err(c.Diagnose(ctx)) })
 		ends("Ready", func(ctx context.Context) error {
 			r, err := c.Ready(ctx)
-			locktest.Equal(t, r.MayFail(), -2, "nodes that may fail")
+			testkit.Equal(t, r.MayFail(), -2, "nodes that may fail")
 			return err
 		})
-		locktest.Each(servers, (*embedded.Server).Resume)
+		testkit.Each(servers, (*embedded.Server).Resume)
 	})
 }
 
 func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 5, quorumlock.WithQuorum(4))
 		for down, want := range []int{1, 0, -1, -2} {
 			if down > 0 {
 				servers[down-1].Kill()
@@ -316,15 +316,15 @@ func refuse(with string) func(*embedded.Server) {
 }
 
 func TestHealthyChangesNothing(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("a:"))
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3, quorumlock.WithPrefix("a:"))
 		for range 3 {
-			locktest.Must(t, locktest.Err(c.Ready(t.Context())), "Ready")
+			testkit.Must(t, testkit.Err(c.Ready(t.Context())), "Ready")
 		}
-		locktest.Nothing(t, servers)
+		testkit.Nothing(t, servers)
 		const key = "quorumlock_queue:{a:quorumlock-ready}"
-		locktest.Must(t, servers[0].Redis.Set(key, "somebody's"), "Set")
-		locktest.OK(t, locktest.Err(c.Ready(t.Context())), "Ready")
+		testkit.Must(t, servers[0].Redis.Set(key, "somebody's"), "Set")
+		testkit.OK(t, testkit.Err(c.Ready(t.Context())), "Ready")
 		if v, err := servers[0].Redis.Get(key); v != "somebody's" || err != nil {
 			t.Errorf("a key that was there is %q, %v now", v, err)
 		}
@@ -333,10 +333,10 @@ func TestHealthyChangesNothing(t *testing.T) {
 }
 
 func TestDiagnoseAndReadyRefuseWhatTheyCannotWorkWith(t *testing.T) {
-	c, _ := locktest.Client(t, 3)
+	c, _ := testkit.Client(t, 3)
 	var none context.Context
-	locktest.Is(t, locktest.Err(c.Ready(none)), quorumlock.ErrNilContext, "Ready")
-	locktest.Must(t, c.Close(), "Close")
-	locktest.Is(t, locktest.Err(c.Ready(t.Context())), quorumlock.ErrClosed, "Ready")
-	locktest.Is(t, locktest.Err(c.Diagnose(t.Context())), quorumlock.ErrClosed, "Diagnose")
+	testkit.Is(t, testkit.Err(c.Ready(none)), quorumlock.ErrNilContext, "Ready")
+	testkit.Must(t, c.Close(), "Close")
+	testkit.Is(t, testkit.Err(c.Ready(t.Context())), quorumlock.ErrClosed, "Ready")
+	testkit.Is(t, testkit.Err(c.Diagnose(t.Context())), quorumlock.ErrClosed, "Diagnose")
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -32,14 +32,14 @@ func TestDialMakesAClientThatLocks(t *testing.T) {
 	}
 	// The machine may be busy.
 	c, err := redlock.Dial(urls, quorumlock.WithNodeTimeout(quorumlock.DefaultTTL))
-	locktest.Must(t, err, "Dial")
+	testkit.Must(t, err, "Dial")
 	servers[2].Close() // a quorum is left
-	lease := locktest.Lock(t, c.Mutex("x"))
+	lease := testkit.Lock(t, c.Mutex("x"))
 	if _, err := c.Mutex("x").TryLock(t.Context()); err == nil {
 		t.Error("it was locked twice")
 	}
-	locktest.Unlock(t, lease)
-	locktest.OK(t, c.Close(), "Close")
+	testkit.Unlock(t, lease)
+	testkit.OK(t, c.Close(), "Close")
 }
 
 func TestDialThatFailsSaysWhichURLAndLeavesNothingOpen(t *testing.T) {
@@ -69,7 +69,7 @@ func TestDialThatFailsSaysWhichURLAndLeavesNothingOpen(t *testing.T) {
 				t.Errorf("%q does not say %q, or says a password", err, tt.want)
 			}
 			time.Sleep(50 * time.Millisecond) // for the connections to be there, if they come to be
-			locktest.Equal(t, s.CurrentConnectionCount(), 0, "connections are left open")
+			testkit.Equal(t, s.CurrentConnectionCount(), 0, "connections are left open")
 		})
 	}
 }
@@ -87,26 +87,26 @@ func TestDialPassesOptionsOn(t *testing.T) {
 			asked.Add(1)
 			return node.Credentials{User: "locker", Password: "s3cret"}, nil
 		})))
-	locktest.Must(t, err, "Dial")
+	testkit.Must(t, err, "Dial")
 	defer c.Close() //nolint:errcheck // the test is over
 	lock := c.Lockers("jobs:", quorumlock.WithNodeTimeout(20*time.Second))("report")
-	lease := locktest.Lock(t, lock)
+	lease := testkit.Lock(t, lock)
 	if lease.Name() != "jobs:report" || lease.Owner().Label() != "billing" || time.Until(lease.ValidUntil()) < 50*time.Second || asked.Load() == 0 {
 		t.Errorf("%v; the credentials were asked for %d times", lease, asked.Load())
 	}
-	locktest.Unlock(t, lease)
+	testkit.Unlock(t, lease)
 	// It inherits the client's options.
 	both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")})
-	locktest.Must(t, err, "New")
-	locktest.Unlock(t, locktest.Lock(t, both))
+	testkit.Must(t, err, "New")
+	testkit.Unlock(t, testkit.Lock(t, both))
 }
 
 // An option of nodes means nothing once there are nodes.
 func TestNodeOptionsAreRefusedElsewhere(t *testing.T) {
 	n, err := node.Dial("redis://10.0.0.1")
-	locktest.Must(t, err, "Dial")
+	testkit.Must(t, err, "Dial")
 	c, err := redlock.New([]*node.Node{n})
-	locktest.Must(t, err, "New")
+	testkit.Must(t, err, "New")
 	defer c.Close() //nolint:errcheck // it was not used
 	option := redlock.WithNodeOptions(node.WithTimeout(time.Second))
 	_, ofNew := redlock.New([]*node.Node{n}, option)
@@ -120,9 +120,9 @@ func TestNodeOptionsAreRefusedElsewhere(t *testing.T) {
 
 func TestDialEnvReadsTheVariablesOfTheTool(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
-	locktest.Must(t, os.WriteFile(file, []byte("# ours\nredis://a\n\n redis://b \nredis://c/1\n"), 0o600), "WriteFile")
+	testkit.Must(t, os.WriteFile(file, []byte("# ours\nredis://a\n\n redis://b \nredis://c/1\n"), 0o600), "WriteFile")
 	bad := filepath.Join(t.TempDir(), "bad")
-	locktest.Must(t, os.WriteFile(bad, []byte("redis://a\nuser:s3cret@b"), 0o600), "WriteFile")
+	testkit.Must(t, os.WriteFile(bad, []byte("redis://a\nuser:s3cret@b"), 0o600), "WriteFile")
 	for _, tt := range []struct {
 		name, list, file string
 		want             string // of the error; "" if there is none
@@ -164,11 +164,11 @@ func over(t *testing.T, servers []*embedded.Server, suffix string, opts ...quoru
 		p := s.Path(s.Name + suffix)
 		t.Cleanup(p.Close)
 		n, err := p.Node()
-		locktest.Must(t, err, "Node")
+		testkit.Must(t, err, "Node")
 		nodes = append(nodes, n)
 	}
-	c := locktest.Of(t, nodes, opts...)
-	locktest.Warm(t, c)
+	c := testkit.Of(t, nodes, opts...)
+	testkit.Warm(t, c)
 	synctest.Wait()
 	return c
 }
@@ -201,8 +201,8 @@ func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
 		}, other("number 3, instead of 0; clients that have it: 1,")},
 		"one that is no longer there": {func(t *testing.T, all []*embedded.Server) { _ = over(t, all, "").Close() }, nil},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			all, _ := locktest.Nodes(t, 5)
+		testkit.Run(t, name, func(t *testing.T) {
+			all, _ := testkit.Nodes(t, 5)
 			mine := over(t, all[:3], "", quorumlock.WithLabel("mine"))
 			tt.theirs(t, all)
 			synctest.Wait()
@@ -223,8 +223,8 @@ func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
 		"only mine":    {"a:", "", redlock.SeverityWarning},
 		"only theirs":  {"", "b:", redlock.SeverityWarning},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			all, _ := locktest.Nodes(t, 5)
+		testkit.Run(t, name, func(t *testing.T) {
+			all, _ := testkit.Nodes(t, 5)
 			mine := over(t, all[:3], "", quorumlock.WithPrefix(tt.mine))
 			over(t, all, "", quorumlock.WithPrefix(tt.theirs))
 			synctest.Wait()
@@ -236,9 +236,9 @@ func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
 // A user who may not name connections can still lock. For one who may not list them, the report
 // notes that this was not checked.
 func TestListsOfNodesNeedNoPermissionToLock(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		all, _ := locktest.Nodes(t, 3)
-		locktest.Each(all, func(s *embedded.Server) { s.Deny("client") })
+	testkit.Bubble(t, func(t *testing.T) {
+		all, _ := testkit.Nodes(t, 3)
+		testkit.Each(all, func(s *embedded.Server) { s.Deny("client") })
 		c := over(t, all, "")
 		finds(t, check(t, c, true),
 			redlock.Finding{Kind: redlock.FindingUntold, Severity: redlock.SeverityAdvice, Node: "node-1", Problem: "NOPERM"},

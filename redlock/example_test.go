@@ -11,8 +11,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -26,7 +26,7 @@ func dialAll() ([]*node.Node, []*embedded.Server) {
 
 // connect stands in for redlock.Dial(urls): a client of five servers in the process.
 func connect() (client *redlock.Client, stop func()) {
-	client, _, stop = locktest.Connect(5)
+	client, _, stop = testkit.Connect(5)
 	return client, stop
 }
 
@@ -194,7 +194,7 @@ func ExampleInspection() {
 }
 
 func ExampleNodeState() {
-	client, servers, stop := locktest.Connect(5)
+	client, servers, stop := testkit.Connect(5)
 	defer stop()
 	servers[3].Kill()
 
@@ -217,7 +217,7 @@ func ExampleNodeState() {
 }
 
 func ExampleClient_Diagnose() {
-	client, servers, stop := locktest.Connect(5)
+	client, servers, stop := testkit.Connect(5)
 	defer stop()
 	servers[1].Configure("appendfsync", "everysec")
 	servers[4].Configure("maxmemory", "1000000")
@@ -236,7 +236,7 @@ func ExampleClient_Diagnose() {
 }
 
 func ExampleClient_Ready() {
-	client, servers, stop := locktest.Connect(5)
+	client, servers, stop := testkit.Connect(5)
 	defer stop()
 
 	for _, s := range servers[:3] {

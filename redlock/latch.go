@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
 )
 
 // Latch is a count-down latch over a majority of the client's nodes: Wait returns when n different
@@ -44,7 +44,7 @@ import (
 //
 // WithRestartGuard does not help a latch, which lives longer than a quarantine. Nodes that restart
 // without their data count among the nodes that may forget.
-type Latch struct{ latch *quorum.Latch }
+type Latch struct{ latch *client.Latch }
 
 // Latch returns the latch of that name, which opens when n different ids are done: 1 to 4096. It
 // does no I/O and starts no goroutine. If the name, n or an option is invalid, the methods of the
@@ -60,7 +60,7 @@ func (c *Client) Latch(name string, n int, opts ...quorumlock.Option) *Latch {
 	if err == nil {
 		err = c.sameLabel(set)
 	}
-	return &Latch{quorum.NewLatch(c.locks, name, n, set.Quorum, c.cells(quorum.Cell{Name: set.Prefix + name}), set, err)}
+	return &Latch{client.NewLatch(c.locks, name, n, set.Quorum, c.cells(client.Cell{Name: set.Prefix + name}), set, err)}
 }
 
 // Name returns the name of the latch, without its prefix.

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // observed is an Observer that checks the promises of Observer and Event, and counts.
 type observed struct {
@@ -95,16 +95,16 @@ func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
 
 // Every call that begins ends once, and so does every hold, after any fault of the nodes.
 func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		o := newObserved(t)
-		_, servers := locktest.Client(t, 3)
+		_, servers := testkit.Client(t, 3)
 		var workers, troubles sync.WaitGroup
 		ctx, stop := context.WithCancel(t.Context())
 		for i := range 6 {
-			c, _ := locktest.Another(t, servers, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithObserver(o))
+			c, _ := testkit.Another(t, servers, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithObserver(o))
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
 			workers.Go(func() {
-				for range locktest.Thorough(60, 30) {
+				for range testkit.Thorough(60, 30) {
 					m := c.Mutex(fmt.Sprint("x", rng.IntN(2)))
 					waiting, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(3000))*time.Millisecond)
 					lock := m.Lock
@@ -131,9 +131,9 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 		troubles.Go(func() {
 			for ctx.Err() == nil {
 				some := servers[rng.IntN(3):]
-				locktest.Kill(some...)
+				testkit.Kill(some...)
 				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
-				locktest.Each(some, func(s *embedded.Server) { s.Restart(rng.IntN(2) == 0) })
+				testkit.Each(some, func(s *embedded.Server) { s.Restart(rng.IntN(2) == 0) })
 				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
 			}
 		})
@@ -158,22 +158,22 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 // Calls of one owner that wait together enter one hold: only one begins it, though all have asked
 // the nodes.
 func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		o := newObserved(t)
-		other, servers := locktest.Client(t, 3)
-		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(o))
-		before := locktest.Lock(t, other.Mutex("x"))
+		other, servers := testkit.Client(t, 3)
+		c, _ := testkit.Another(t, servers, quorumlock.WithObserver(o))
+		before := testkit.Lock(t, other.Mutex("x"))
 		m := c.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner()))
 		var calls sync.WaitGroup
 		for range 3 {
 			calls.Go(func() {
-				lease := locktest.MustLock(t, m)
+				lease := testkit.MustLock(t, m)
 				time.Sleep(time.Second)
-				locktest.MustUnlock(t, lease)
+				testkit.MustUnlock(t, lease)
 			})
 		}
 		time.Sleep(time.Second)
-		locktest.MustUnlock(t, before)
+		testkit.MustUnlock(t, before)
 		calls.Wait()
 		synctest.Wait()
 		o.mu.Lock()
@@ -187,9 +187,9 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 
 // If the Observer panics, the caller gets no lease. So the lease must not be renewed for ever.
 func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		other, servers := locktest.Client(t, 3)
-		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(locktest.Observer(func(e quorumlock.Event) {
+	testkit.Bubble(t, func(t *testing.T) {
+		other, servers := testkit.Client(t, 3)
+		c, _ := testkit.Another(t, servers, quorumlock.WithObserver(testkit.Observer(func(e quorumlock.Event) {
 			if e.Kind == quorumlock.EventAcquired {
 				panic("a fault of the observer's own")
 			}
@@ -202,7 +202,7 @@ func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 			}()
 			_, _ = c.Mutex("x").Lock(t.Context()) // it panics
 		}()
-		locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
+		testkit.Unlock(t, testkit.TryLock(t, other.Mutex("x")))
 	})
 }
 
@@ -213,23 +213,23 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 		client                   bool // it has an Observer and a logger, too
 		wantOfClient, wantOfLock string
 	}{"both": {true, all, none}, "only the lock": {false, none, all}} {
-		locktest.Run(t, name, func(t *testing.T) {
-			_, servers := locktest.Client(t, 3)
-			var clients, own locktest.Events
-			log, ofClient := locktest.Logger()
-			silent, ofLock := locktest.Logger()
+		testkit.Run(t, name, func(t *testing.T) {
+			_, servers := testkit.Client(t, 3)
+			var clients, own testkit.Events
+			log, ofClient := testkit.Logger()
+			silent, ofLock := testkit.Logger()
 			var opts []quorumlock.Option
 			if tt.client {
 				opts = append(opts, quorumlock.WithObserver(&clients), ofClient)
 			} else {
 				log, silent = silent, log
 			}
-			c, _ := locktest.Another(t, servers, opts...)
+			c, _ := testkit.Another(t, servers, opts...)
 			m := c.Mutex("x", quorumlock.WithObserver(&own), ofLock)
 			use := func() {
 				t.Helper()
-				lease := locktest.MustLock(t, m)
-				locktest.MustUnlock(t, lease)
+				lease := testkit.MustLock(t, m)
+				testkit.MustUnlock(t, lease)
 				time.Sleep(5 * time.Second) // until no release is pending
 			}
 			use()
@@ -238,7 +238,7 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 			servers[0].Restart(true)
 			time.Sleep(5 * time.Second)
 			use()
-			nodes := func(o *locktest.Events) string {
+			nodes := func(o *testkit.Events) string {
 				return fmt.Sprintf("asked %v, down %d, up %d", o.Of(quorumlock.EventNodeAsked) > 0, o.Of(quorumlock.EventNodeDown), o.Of(quorumlock.EventNodeUp))
 			}
 			if nodes(&clients) != tt.wantOfClient || nodes(&own) != tt.wantOfLock {
@@ -274,23 +274,23 @@ func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 		"keys gone":  func(s *embedded.Server) { s.Redis.Del("x") },
 		"nodes down": (*embedded.Server).Kill,
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			log := make(stuck)
-			c, servers := locktest.Client(t, 3, quorumlock.WithLogger(slog.New(log)))
+			c, servers := testkit.Client(t, 3, quorumlock.WithLogger(slog.New(log)))
 			goOn := sync.OnceFunc(func() { close(log) })
 			t.Cleanup(goOn)
-			lost := locktest.Lock(t, c.Mutex("x"))
+			lost := testkit.Lock(t, c.Mutex("x"))
 			time.Sleep(time.Second) // so that the two are not renewed together
-			kept := locktest.Lock(t, c.Mutex("y"))
+			kept := testkit.Lock(t, c.Mutex("y"))
 			time.Sleep(time.Minute)
-			locktest.Each(servers[:2], lose)
-			locktest.Lost(t, lost, time.Until(lost.ValidUntil())+time.Nanosecond)
+			testkit.Each(servers[:2], lose)
+			testkit.Lost(t, lost, time.Until(lost.ValidUntil())+time.Nanosecond)
 			if name == "keys gone" {
 				before := make([]int, len(servers))
 				for i, s := range servers {
 					before[i] = s.Ran("renew")
 				}
-				locktest.OK(t, kept.Extend(t.Context()), "Extend of another lease")
+				testkit.OK(t, kept.Extend(t.Context()), "Extend of another lease")
 				synctest.Wait()
 				for i, s := range servers { // the worker of one has reported the loss
 					if s.Ran("renew") == before[i] {
@@ -298,29 +298,29 @@ func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 					}
 				}
 			}
-			locktest.Restart(servers[:2]...)
+			testkit.Restart(servers[:2]...)
 			began := time.Now()
-			locktest.Unlock(t, locktest.Lock(t, c.Mutex("z")))
-			locktest.Took(t, began, 0, 0, "another lock")
+			testkit.Unlock(t, testkit.Lock(t, c.Mutex("z")))
+			testkit.Took(t, began, 0, 0, "another lock")
 			goOn()
 			_ = lost.Unlock(t.Context())
 			_ = kept.Unlock(t.Context())
-			locktest.Nothing(t, servers)
+			testkit.Nothing(t, servers)
 		})
 	}
 }
 
 func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		log := make(stuck)
-		c, servers := locktest.Client(t, 3, quorumlock.WithLogger(slog.New(log)), quorumlock.WithoutRenewal())
+		c, servers := testkit.Client(t, 3, quorumlock.WithLogger(slog.New(log)), quorumlock.WithoutRenewal())
 		goOn := sync.OnceFunc(func() { close(log) })
 		t.Cleanup(goOn)
-		outer := locktest.Lock(t, c.Mutex("x"))
+		outer := testkit.Lock(t, c.Mutex("x"))
 		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
 		// The lease cannot be extended, which is logged.
-		locktest.Kill(servers[:2]...)
-		entered := locktest.Go(func() *quorumlock.Lease { return locktest.LockIn(t, outer.Context(), c.Mutex("x")) })
+		testkit.Kill(servers[:2]...)
+		entered := testkit.Go(func() *quorumlock.Lease { return testkit.LockIn(t, outer.Context(), c.Mutex("x")) })
 		select {
 		case inner := <-entered:
 			_ = inner.Unlock(t.Context())
@@ -335,21 +335,21 @@ func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
 }
 
 func TestEveryEventIsLoggedOnce(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		log, option := locktest.Logger()
-		c, servers := locktest.Client(t, 5, option)
+	testkit.Bubble(t, func(t *testing.T) {
+		log, option := testkit.Logger()
+		c, servers := testkit.Client(t, 5, option)
 		const n = 100
 		for i := range n {
-			locktest.Lock(t, c.Mutex(fmt.Sprintf("x%d", i)))
+			testkit.Lock(t, c.Mutex(fmt.Sprintf("x%d", i)))
 		}
 		time.Sleep(time.Minute)
 		if lines := log.Lines(); len(lines) > 0 {
 			t.Errorf("%d lines while all is well: %s", len(lines), lines[0])
 		}
-		locktest.Kill(servers[:3]...)
+		testkit.Kill(servers[:3]...)
 		time.Sleep(2 * quorumlock.DefaultTTL)
 		for what, want := range map[string]int{"node down": 3, "renewal late": n, "lease lost": n, "node up": 0, "": 2*n + 3} {
-			locktest.Equal(t, len(log.Lines(what)), want, "lines with %q", what)
+			testkit.Equal(t, len(log.Lines(what)), want, "lines with %q", what)
 		}
 		for _, s := range servers[:3] {
 			if len(log.Lines("node down", "node="+s.Name, "error=")) != 1 {
@@ -363,18 +363,18 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 		if len(all) != 2 || !strings.Contains(all[1], "lease lost") {
 			t.Errorf("the lines of x7 are %q, want none after its loss", all)
 		}
-		locktest.Restart(servers[:3]...)
-		locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
+		testkit.Restart(servers[:3]...)
+		testkit.Unlock(t, testkit.Lock(t, c.Mutex("y")))
 		time.Sleep(time.Second)
-		locktest.Equal(t, len(log.Lines("node up")), 3, "lines say that a node is up")
+		testkit.Equal(t, len(log.Lines("node up")), 3, "lines say that a node is up")
 	})
 }
 
 // A server that is out of memory refuses every acquire, and does every release.
 func TestANodeThatIsOutOfMemoryIsLoggedDownOnceAndUpWhenItServes(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		log, option := locktest.Logger()
-		c, servers := locktest.Client(t, 3, option)
+	testkit.Bubble(t, func(t *testing.T) {
+		log, option := testkit.Logger()
+		c, servers := testkit.Client(t, 3, option)
 		full := servers[1]
 		full.Before(func(r embedded.Run) {
 			full.Redis.SetError("")
@@ -383,7 +383,7 @@ func TestANodeThatIsOutOfMemoryIsLoggedDownOnceAndUpWhenItServes(t *testing.T) {
 			}
 		})
 		for range 100 {
-			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+			testkit.Unlock(t, testkit.Lock(t, c.Mutex("x")))
 			time.Sleep(10 * time.Millisecond)
 		}
 		if lines := log.Lines(); len(lines) != 1 || len(log.Lines("node down", "OOM")) != 1 {
@@ -392,7 +392,7 @@ func TestANodeThatIsOutOfMemoryIsLoggedDownOnceAndUpWhenItServes(t *testing.T) {
 		full.Before(nil)
 		full.Redis.SetError("")
 		time.Sleep(time.Second)
-		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+		testkit.Unlock(t, testkit.Lock(t, c.Mutex("x")))
 		if lines := log.Lines(); len(lines) != 2 || len(log.Lines("node up")) != 1 {
 			t.Errorf("logged %q, want that the node is up again", lines)
 		}
@@ -400,11 +400,11 @@ func TestANodeThatIsOutOfMemoryIsLoggedDownOnceAndUpWhenItServes(t *testing.T) {
 }
 
 func TestALockThatWaitsForAQuorumSaysSoOnce(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		log, option := locktest.Logger()
-		c, servers := locktest.Client(t, 3, option)
-		locktest.Kill(servers[:2]...)
-		ctx := locktest.Within(t, time.Minute)
+	testkit.Bubble(t, func(t *testing.T) {
+		log, option := testkit.Logger()
+		c, servers := testkit.Client(t, 3, option)
+		testkit.Kill(servers[:2]...)
+		ctx := testkit.Within(t, time.Minute)
 		if _, err := c.Mutex("x").Lock(ctx); err == nil {
 			t.Fatal("granted without a quorum")
 		}
@@ -419,9 +419,9 @@ func TestANumberOfNodesThatWastesOneIsLoggedOnce(t *testing.T) {
 		if nodes == 0 {
 			continue
 		}
-		locktest.Run(t, fmt.Sprint(nodes), func(t *testing.T) {
-			log, option := locktest.Logger()
-			c, _ := locktest.Client(t, nodes, option)
+		testkit.Run(t, fmt.Sprint(nodes), func(t *testing.T) {
+			log, option := testkit.Logger()
+			c, _ := testkit.Client(t, nodes, option)
 			_ = c.Mutex("x", quorumlock.WithoutRenewal())
 			if lines := log.Lines("node"); len(lines) != want || len(log.Lines()) != want {
 				t.Errorf("with %d nodes %q is logged, want %d lines", nodes, log.Lines(), want)

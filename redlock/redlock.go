@@ -46,10 +46,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -60,7 +60,7 @@ type Client struct {
 	nodes []*node.Node
 	opts  []quorumlock.Option
 	set   options.Settings // the resolved opts
-	locks *quorum.Client
+	locks *client.Client
 }
 
 // New returns a client over nodes that fail independently: no replicas of one another. Use an odd
@@ -92,7 +92,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	if c.set, err = c.resolve(nil); err != nil {
 		return nil, err
 	}
-	c.locks = quorum.NewClient(c.set.Label)
+	c.locks = client.NewClient(c.set.Label)
 	c.locks.Tell(c.set.Observer, c.set.Logger)
 	c.locks.SetDefaults(c.opts)
 	own := c.list()
@@ -138,7 +138,7 @@ func (c *Client) resolve(opts []quorumlock.Option) (options.Settings, error) {
 // Mutex returns the lock of that name. It does no I/O and starts no goroutine. If the name or an
 // option is invalid, the methods of the Mutex return an error that matches [quorumlock.ErrMisuse].
 func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
-	return c.mutex(name, quorum.Cell{}, nil, opts)
+	return c.mutex(name, client.Cell{}, nil, opts)
 }
 
 // Lockers returns a function that returns the Mutex of prefix plus a name. It is for code that
@@ -153,7 +153,7 @@ func (c *Client) Lockers(prefix string, opts ...quorumlock.Option) func(name str
 
 // mutex returns a lock with one cell like cell at each node. Its methods return err if err is not
 // nil.
-func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlock.Option) *Mutex {
+func (c *Client) mutex(name string, cell client.Cell, err error, opts []quorumlock.Option) *Mutex {
 	set := c.set
 	if len(opts) > 0 {
 		var bad error
@@ -165,9 +165,9 @@ func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlo
 		}
 	}
 	cell.Name = set.Prefix + name
-	lock := quorum.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(cell), set, err)
+	lock := client.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(cell), set, err)
 	lock.AllowDetach()
-	return &Mutex{member: quorum.NewMember(lock), client: c, lock: lock, key: cell.Name, quorum: set.Quorum, permits: cell.Permits, err: lock.Err()}
+	return &Mutex{member: client.NewMember(lock), client: c, lock: lock, key: cell.Name, quorum: set.Quorum, permits: cell.Permits, err: lock.Err()}
 }
 
 // sameLabel refuses options with another label than the client's.
@@ -179,8 +179,8 @@ func (c *Client) sameLabel(set options.Settings) error {
 }
 
 // cells returns one cell like cell for each node.
-func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
-	cells := make([]quorum.Cell, len(c.nodes))
+func (c *Client) cells(cell client.Cell) []client.Cell {
+	cells := make([]client.Cell, len(c.nodes))
 	for i, n := range c.nodes {
 		cell.Node = transport.Of(n)
 		cells[i] = cell
@@ -203,7 +203,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("quorumlock: Shutdown: %w", quorumlock.ErrNilContext)
 	}
 	err := c.locks.Shutdown(ctx)
-	return errs.Join(err, c.closeBy(quorum.CloseTime(ctx)))
+	return errs.Join(err, c.closeBy(client.CloseTime(ctx)))
 }
 
 // Close closes the client and its nodes. It returns when all goroutines of the client have ended.
@@ -213,7 +213,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 // Close waits about a second at most for the answers of nodes, and for code that is not the
 // library's: the Logger, the Observer, the dialer, the function of [node.WithCredentials], and the
 // client of [node.New]. A goroutine in such code ends when that code returns.
-func (c *Client) Close() error { return c.closeBy(quorum.CloseTime(context.Background())) }
+func (c *Client) Close() error { return c.closeBy(client.CloseTime(context.Background())) }
 
 func (c *Client) closeBy(until time.Time) error {
 	c.locks.CloseBy(until)
@@ -227,7 +227,7 @@ func (c *Client) closeBy(until time.Time) error {
 }
 
 // member gives packages multilock and election access to a lock.
-type member = quorum.Member
+type member = client.Member
 
 // Mutex is a lock over a majority of the client's nodes. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable. A Mutex is only a name: share it, or make one for
@@ -239,7 +239,7 @@ type member = quorum.Member
 type Mutex struct {
 	member
 	client  *Client
-	lock    *quorum.Lock
+	lock    *client.Lock
 	key     string // the name with its prefix
 	quorum  int
 	permits int   // of a semaphore; otherwise 0

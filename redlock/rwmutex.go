@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
 )
 
 // RWMutex is a read-write lock over a majority of the client's nodes. Any number of readers share
@@ -59,8 +59,8 @@ var _ quorumlock.Locker = (*RWMutex)(nil)
 // name or an option is invalid, the methods of the RWMutex return an error that matches
 // [quorumlock.ErrMisuse].
 func (c *Client) RWMutex(name string, opts ...quorumlock.Option) *RWMutex {
-	writer := c.mutex(name, quorum.Cell{}, nil, opts)
-	return &RWMutex{writer.member, writer, c.mutex(name, quorum.Cell{Shared: true}, nil, opts)}
+	writer := c.mutex(name, client.Cell{}, nil, opts)
+	return &RWMutex{writer.member, writer, c.mutex(name, client.Cell{Shared: true}, nil, opts)}
 }
 
 // Name returns the name of the lock, without its prefix.

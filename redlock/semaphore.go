@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
 )
 
 // Semaphore is a lock for up to k holders at one time, over a majority of the client's nodes. It
@@ -63,7 +63,7 @@ var _ quorumlock.Locker = (*Semaphore)(nil)
 // kind, or was that of a mutex within the last few minutes, its methods return
 // [quorumlock.ErrWrongKind].
 func (c *Client) Semaphore(name string, permits int, opts ...quorumlock.Option) *Semaphore {
-	cell, err := quorum.SlotsOf(permits)
+	cell, err := client.SlotsOf(permits)
 	m := c.mutex(name, cell, err, opts)
 	return &Semaphore{m.member, m}
 }

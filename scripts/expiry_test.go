@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -38,7 +38,7 @@ func TestWithoutPermissionToExpireNothingIsLeftForEver(t *testing.T) {
 		"a leader's value":   {[]wire.Call{hold}, wire.Proclaim("x", alice, ttl, 100, 1, "value")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			servers, nodes := locktest.Nodes(t, 1)
+			servers, nodes := testkit.Nodes(t, 1)
 			s := &server{T: t, node: nodes[0], data: servers[0].Redis}
 			for _, call := range c.allowed {
 				s.do(call)

@@ -10,8 +10,8 @@ import (
 	resp "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -30,7 +30,7 @@ type host struct {
 func restarting(t *testing.T, test func(h host)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 1)
+		servers, nodes := testkit.Nodes(t, 1)
 		time.Sleep(300 * time.Millisecond) // no clock has whole seconds
 		h := host{t, servers[0], nodes[0]}
 		h.Restart(true)
@@ -63,7 +63,7 @@ func (h host) Restart(keepData bool) {
 
 // acquired sends an acquire behind the guard.
 func (h host) acquired(c wire.Call) (wire.Answer, error) {
-	return locktest.Send(h.Context(), h.node, c.Guarded(quarantine))[0].Acquired()
+	return testkit.Send(h.Context(), h.node, c.Guarded(quarantine))[0].Acquired()
 }
 
 func (h host) acquire() (wire.Answer, error) {
@@ -111,7 +111,7 @@ func (h host) isOutFor(quarantine time.Duration) {
 		if err != nil || !a.Granted || out < quarantine {
 			h.Fatalf("after %v: %+v, %v, want a quarantine of %v", out, a, err, quarantine)
 		}
-		locktest.Send(h.Context(), h.node, wire.Release("x", alice, 1))
+		testkit.Send(h.Context(), h.node, wire.Release("x", alice, 1))
 		return
 	}
 }
@@ -120,7 +120,7 @@ func (h host) isOutFor(quarantine time.Duration) {
 func (h host) isIn() {
 	h.Helper()
 	h.grants(wire.Acquire("x", alice, ttl, 1, 100))
-	locktest.Send(h.Context(), h.node, wire.Release("x", alice, 1))
+	testkit.Send(h.Context(), h.node, wire.Release("x", alice, 1))
 }
 
 func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
@@ -192,7 +192,7 @@ func TestClientsShareWhatTheyKnowOfAServer(t *testing.T) {
 		time.Sleep(time.Hour)
 		h.isIn() // this client has known the server for an hour
 		longer := wire.Acquire("x", alice, ttl, 1, 100).Guarded(30 * time.Minute)
-		if a, err := locktest.Send(h.Context(), h.another(), longer)[0].Acquired(); err != nil || !a.Granted {
+		if a, err := testkit.Send(h.Context(), h.another(), longer)[0].Acquired(); err != nil || !a.Granted {
 			h.Errorf("a client that expects longer TTLs: %+v, %v", a, err)
 		}
 	})
@@ -230,7 +230,7 @@ func TestAFormerMasterIsOutAfterItHasForgottenTheFailover(t *testing.T) {
 	t.Parallel()
 	restarting(t, func(h host) {
 		h.isOut()
-		locktest.Must(t, h.Redis.Set("quorumlock_age", "another:id 1000000000"), "Set")
+		testkit.Must(t, h.Redis.Set("quorumlock_age", "another:id 1000000000"), "Set")
 		h.Promote()
 		h.Retire()
 		h.isOut()
@@ -242,7 +242,7 @@ func TestAFormerMasterIsOutAfterItHasForgottenTheFailover(t *testing.T) {
 func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {
 	t.Parallel()
 	restarting(t, func(h host) {
-		locktest.Send(h.Context(), h.node, wire.Acquire("y", bob, ttl, 1, 100))
+		testkit.Send(h.Context(), h.node, wire.Acquire("y", bob, ttl, 1, 100))
 		if err := h.node.Client().ScriptLoad(h.Context(), wire.Acquire("x", alice, ttl, 1, 100).Guarded(quarantine).Script.Source).Err(); err != nil {
 			h.Fatal(err)
 		}

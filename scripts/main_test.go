@@ -12,12 +12,12 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 const (
 	alice quorumlock.Owner = "alice:1"
@@ -55,7 +55,7 @@ type server struct {
 // start returns a node whose clock stands still, and whose keys expire only when the test says so.
 func start(t *testing.T) *server {
 	t.Helper()
-	servers, nodes := locktest.Nodes(t, 1)
+	servers, nodes := testkit.Nodes(t, 1)
 	servers[0].Redis.ClockTTL(false)
 	s := &server{T: t, node: nodes[0], data: servers[0].Redis}
 	s.setClock(epoch)
@@ -108,7 +108,7 @@ func (s *server) wait(d time.Duration) {
 
 func (s *server) send(c wire.Call) wire.Reply {
 	s.Helper()
-	return locktest.Send(s.Context(), s.node, c)[0]
+	return testkit.Send(s.Context(), s.node, c)[0]
 }
 
 // do sends a call that must not fail.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -50,7 +50,7 @@ func calls(name string) map[string]wire.Call {
 
 func TestEveryScriptIsKnownByItsOwnSHA(t *testing.T) {
 	const abc = "a9993e364706816aba3e25717850c26c9cd0d89d" // RFC 3174
-	locktest.Equal(t, (&wire.Script{Source: "abc"}).SHA(), abc, "the SHA of abc")
+	testkit.Equal(t, (&wire.Script{Source: "abc"}).SHA(), abc, "the SHA of abc")
 	seen := make(map[string]string)
 	for name, c := range calls("x") {
 		if other, ok := seen[c.Script.SHA()]; ok {

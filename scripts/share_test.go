@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -206,9 +206,9 @@ func TestTheKeyOfASharedLockEndsWithItsLastShare(t *testing.T) {
 func BenchmarkAReaderBehindAWriter(b *testing.B) {
 	for _, many := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {
-			_, nodes := locktest.Nodes(b, 1)
+			_, nodes := testkit.Nodes(b, 1)
 			send := func(c wire.Call) {
-				if r := locktest.Send(b.Context(), nodes[0], c)[0]; r.Err != nil {
+				if r := testkit.Send(b.Context(), nodes[0], c)[0]; r.Err != nil {
 					b.Fatal(r.Err)
 				}
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // maxMemory is the limit of the tool's memory, in KB, for any number of locks.
@@ -49,7 +49,7 @@ func TestListOfAllLocksTakesLittleMemory(t *testing.T) {
 	servers, nodes := startServers(t, 1, "--appendonly", "no")
 	fill(t, servers[0].admin, locks, 0)
 	out := measure(t, nodes, "list", "--limit", "0")
-	locktest.Equal(t, strings.Count(out, "\nlock:"), locks, "locks in the list")
+	testkit.Equal(t, strings.Count(out, "\nlock:"), locks, "locks in the list")
 }
 
 // measure runs the tool, and returns its output. It logs the time that this took, and checks the
@@ -61,7 +61,7 @@ func measure(t *testing.T, nodes string, args ...string) string {
 	c.Stderr = &stderr
 	began := time.Now()
 	out, err := c.Output()
-	locktest.OK(t, err, "%q: %s", args, &stderr)
+	testkit.OK(t, err, "%q: %s", args, &stderr)
 	memory := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
 	t.Logf("%q: %v, %d MB", args, time.Since(began).Round(time.Millisecond), memory/1000)
 	if memory > maxMemory {
@@ -92,5 +92,5 @@ func fill(t *testing.T, c *redis.Client, locks, waiters int) {
 			end
 			return 1`, nil, waiters, time.Now().UnixMicro(), time.Now().Add(time.Hour).UnixMilli()).Err()
 	}
-	locktest.Must(t, err, "fill %s", c)
+	testkit.Must(t, err, "fill %s", c)
 }

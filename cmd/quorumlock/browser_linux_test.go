@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 // requireBrowser is the variable that makes it a failure if there is no browser.
@@ -257,7 +257,7 @@ func quietAndAlone(t *testing.T, c *chromium, url string) {
 	}
 	for _, e := range requests {
 		var r struct{ Request struct{ URL, Method string } }
-		locktest.Must(t, json.Unmarshal(e.Params, &r), "a request")
+		testkit.Must(t, json.Unmarshal(e.Params, &r), "a request")
 		if !strings.HasPrefix(r.Request.URL, url+"/") || r.Request.Method != "GET" {
 			t.Errorf("it asks for %s %s", r.Request.Method, r.Request.URL)
 		}
@@ -288,7 +288,7 @@ func (p *tab) screenshot(file string) {
 	var taken struct{ Data []byte }
 	p.call("Page.captureScreenshot", map[string]any{"format": "png"}, &taken)
 	full, err := png.Decode(bytes.NewReader(taken.Data))
-	locktest.Must(p.t, err, "decode the picture")
+	testkit.Must(p.t, err, "decode the picture")
 	// The 256 most frequent colours are enough.
 	count := make(map[color.Color]int)
 	for y := range full.Bounds().Dy() {
@@ -301,6 +301,6 @@ func (p *tab) screenshot(file string) {
 	small := image.NewPaletted(full.Bounds(), palette)
 	imagedraw.Draw(small, full.Bounds(), full, image.Point{}, imagedraw.Src)
 	var b bytes.Buffer
-	locktest.Must(p.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, small), "encode the picture")
-	locktest.Must(p.t, os.WriteFile(file, b.Bytes(), 0o644), "write the picture")
+	testkit.Must(p.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, small), "encode the picture")
+	testkit.Must(p.t, os.WriteFile(file, b.Bytes(), 0o644), "write the picture")
 }

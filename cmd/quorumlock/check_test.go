@@ -3,15 +3,15 @@ package main
 import (
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 )
 
 func TestCheckOfFitNodesIsExitStatus0(t *testing.T) {
 	servers, nodes := tcpNodes(t, 3)
 	o := invoke(t, "check", "--nodes", nodes)
-	locktest.Equal(t, o.status, 0, "status")
-	locktest.Equal(t, o.stderr, "", "stderr")
+	testkit.Equal(t, o.status, 0, "status")
+	testkit.Equal(t, o.stderr, "", "stderr")
 	has(t, o.stdout, "all is well", servers[0].Redis.Addr(), servers[2].Redis.Addr(), "master", "always", "no limit")
 	noKeys(t, servers)
 }
@@ -37,8 +37,8 @@ func TestCheckOfUnfitNodesIsExitStatus1AndNamesTheFix(t *testing.T) {
 			servers, nodes := tcpNodes(t, c.nodes)
 			c.spoil(servers[c.nodes/2])
 			o := invoke(t, append([]string{"check", "--nodes", nodes}, c.flags...)...)
-			locktest.Equal(t, o.status, c.status, "status of\n%s", o.stdout)
-			locktest.Equal(t, o.stderr != "", c.status > 0, "whether %q says something", o.stderr)
+			testkit.Equal(t, o.status, c.status, "status of\n%s", o.stdout)
+			testkit.Equal(t, o.stderr != "", c.status > 0, "whether %q says something", o.stderr)
 			has(t, o.stdout, c.want)
 		})
 	}
@@ -50,7 +50,7 @@ func TestCheckWithoutAQuorumReportsAllTheSame(t *testing.T) {
 	addr := servers[2].Redis.Addr()
 	servers[2].Close()
 	o := invoke(t, "check", "--nodes="+nodes)
-	locktest.Equal(t, o.status, 1, "status")
+	testkit.Equal(t, o.status, 1, "status")
 	has(t, o.stderr, "no quorum: 1 of the 2 needed")
 	has(t, o.stdout, "failure: 1 of 3 nodes", servers[1].Redis.Addr()+": refuses this client: WRONGPASS", addr+": does not answer: ", "refused", "always")
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // chromium is a headless browser, driven over a pipe by the Chrome DevTools Protocol: JSON messages
@@ -62,18 +62,18 @@ func browserBinary() (string, error) {
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
 	path, err := browserBinary()
-	locktest.Must(t, err, "browser")
+	testkit.Must(t, err, "browser")
 	toBrowser, in, err := os.Pipe()
-	locktest.Must(t, err, "pipe")
+	testkit.Must(t, err, "pipe")
 	out, fromBrowser, err := os.Pipe()
-	locktest.Must(t, err, "pipe")
+	testkit.Must(t, err, "pipe")
 	c := &chromium{t: t, in: in, answers: make(map[int]chan devtoolsMessage), gone: make(chan struct{})}
 	c.cmd = exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(),
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank") // offline
 	c.cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // 3 and 4
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	locktest.Must(t, c.cmd.Start(), "start the browser")
+	testkit.Must(t, c.cmd.Start(), "start the browser")
 	_, _ = toBrowser.Close(), fromBrowser.Close()
 	go c.read(out)
 	t.Cleanup(func() {
@@ -121,16 +121,16 @@ func (c *chromium) do(session, method string, params map[string]any, result any)
 		message["sessionId"] = session
 	}
 	text, err := json.Marshal(message)
-	locktest.Must(c.t, err, "%s", method)
+	testkit.Must(c.t, err, "%s", method)
 	_, err = c.in.Write(append(text, 0))
-	locktest.Must(c.t, err, "%s", method)
+	testkit.Must(c.t, err, "%s", method)
 	select {
 	case m := <-answer:
 		if m.Exception != nil {
 			c.t.Fatalf("%s: %s", method, m.Exception.Message)
 		}
 		if result != nil {
-			locktest.Must(c.t, json.Unmarshal(m.Result, result), "%s", method)
+			testkit.Must(c.t, json.Unmarshal(m.Result, result), "%s", method)
 		}
 	case <-c.gone:
 		c.t.Fatalf("%s: the browser has gone", method)

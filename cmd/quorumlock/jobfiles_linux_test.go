@@ -9,17 +9,17 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // commandOf returns the command line of a file in contrib/jobs, with another program after the --.
 func commandOf(t *testing.T, file string, program ...string) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("../../contrib/jobs", file))
-	locktest.Must(t, err, "the file")
+	testkit.Must(t, err, "the file")
 	var args []string
 	if m := regexp.MustCompile(`(?m)^ +command: (\[.*\])$`).FindSubmatch(b); m != nil {
-		locktest.Must(t, json.Unmarshal(m[1], &args), "the command of %s", file)
+		testkit.Must(t, json.Unmarshal(m[1], &args), "the command of %s", file)
 	} else if m := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindSubmatch(b); m != nil {
 		args = strings.Fields(string(m[1]))
 	}
@@ -78,6 +78,6 @@ func TestTheDeploymentHandsOverAtSIGTERM(t *testing.T) {
 	for i := range pods {
 		works(i)
 		pods[i].endBy(syscall.SIGTERM, 0)
-		locktest.Equal(t, out(i), "works\ndraining\ndrained\n", "the output of pod %d", i)
+		testkit.Equal(t, out(i), "works\ndraining\ndrained\n", "the output of pod %d", i)
 	}
 }

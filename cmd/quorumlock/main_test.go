@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
 )
 
 // main1 runs the program within the process.
@@ -63,7 +63,7 @@ func tcpNodes(t *testing.T, n int) ([]*embedded.Server, string) {
 	for i := range servers {
 		s := embedded.Start("")
 		s.Redis.RequireAuth(password)
-		locktest.Must(t, s.Listen(), "listen")
+		testkit.Must(t, s.Listen(), "listen")
 		t.Cleanup(s.Close)
 		servers[i], urls[i] = s, "redis://:"+password+"@"+s.Redis.Addr()
 	}
@@ -80,7 +80,7 @@ func noKeys(t *testing.T, servers []*embedded.Server) {
 }
 
 func TestDemoNeedsNothing(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		o := invoke(t, "demo")
 		if o.status != 0 || o.stderr != "" || strings.Contains(o.stdout, "\x1b") {
 			t.Errorf("status %d, %s\n%q", o.status, o.stderr, o.stdout)
@@ -103,7 +103,7 @@ func TestDemoOnRealNodes(t *testing.T) {
 		},
 		"a broken promise is exit status 1": {
 			paused: func(servers []*embedded.Server, _ func()) {
-				locktest.Each(servers, func(s *embedded.Server) { s.Redis.FlushAll() })
+				testkit.Each(servers, func(s *embedded.Server) { s.Redis.FlushAll() })
 			},
 			status: 1, stdout: "BROKEN", stderr: "a promise was broken", not: "killed",
 		},
@@ -118,9 +118,9 @@ func TestDemoOnRealNodes(t *testing.T) {
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
 			var stdout, stderr strings.Builder
-			cue := &locktest.Cue{Writer: &stdout, Text: "is paused", Do: func() { test.paused(servers, interrupt) }}
+			cue := &testkit.Cue{Writer: &stdout, Text: "is paused", Do: func() { test.paused(servers, interrupt) }}
 			status := main1(ctx, []string{"demo", "--nodes", nodes}, cue, &stderr)
-			locktest.Equal(t, status, test.status, "status of\n%s\n%s", &stdout, &stderr)
+			testkit.Equal(t, status, test.status, "status of\n%s\n%s", &stdout, &stderr)
 			has(t, stdout.String(), test.stdout)
 			has(t, stderr.String(), test.stderr)
 			if strings.Contains(stdout.String(), test.not) {
@@ -133,13 +133,13 @@ func TestDemoOnRealNodes(t *testing.T) {
 
 func TestUnusableNodesAreExitStatus1AndALine(t *testing.T) {
 	closed, err := freeport.Addr()
-	locktest.Must(t, err, "a closed port")
+	testkit.Must(t, err, "a closed port")
 	servers, nodes := tcpNodes(t, 2)
 	wrong, _ := tcpNodes(t, 1)
 	o := invoke(t, "demo", "--nodes", nodes+",redis://:an0ther@"+closed+",redis://:an0ther@"+wrong[0].Redis.Addr())
-	locktest.Equal(t, o.status, 1, "status")
+	testkit.Equal(t, o.status, 1, "status")
 	has(t, o.stderr, "2 of 4 nodes cannot be used", closed, "refused", wrong[0].Redis.Addr(), "WRONGPASS")
-	locktest.Equal(t, strings.Count(o.stderr, "\n"), 1, "lines of the error")
+	testkit.Equal(t, strings.Count(o.stderr, "\n"), 1, "lines of the error")
 	noKeys(t, servers)
 }
 
@@ -239,8 +239,8 @@ func TestBadUseIsToldByTheExitStatusAndNamesTheFix(t *testing.T) {
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			o := invoke(t, test.args...)
-			locktest.Equal(t, o.status, test.status, "status")
-			locktest.Equal(t, o.stdout, "", "stdout")
+			testkit.Equal(t, o.status, test.status, "status")
+			testkit.Equal(t, o.stdout, "", "stdout")
 			has(t, o.stderr, test.want)
 		})
 	}
@@ -249,14 +249,14 @@ func TestBadUseIsToldByTheExitStatusAndNamesTheFix(t *testing.T) {
 func TestHelpIsOnStdout(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"demo", "--help"}, {"check", "-h"}, {"help", "run"}, {"run", "x", "-h", "--", "y"}} {
 		o := invoke(t, args...)
-		locktest.Equal(t, o.status, 0, "status of %q", args)
+		testkit.Equal(t, o.status, 0, "status of %q", args)
 		has(t, o.stdout, "quorumlock")
 	}
 }
 
 func TestColorCanBeOptedOutOf(t *testing.T) {
 	terminal, err := os.Open(os.DevNull) // a character device, as a terminal is
-	locktest.Must(t, err, "open")
+	testkit.Must(t, err, "open")
 	defer terminal.Close() //nolint:errcheck // it was only looked at
 	for _, c := range []struct {
 		name, term, noColor string
@@ -270,6 +270,6 @@ func TestColorCanBeOptedOutOf(t *testing.T) {
 	} {
 		t.Setenv("TERM", c.term)
 		t.Setenv("NO_COLOR", c.noColor)
-		locktest.Equal(t, wantsColor(c.out), c.want, "colour with %s", c.name)
+		testkit.Equal(t, wantsColor(c.out), c.want, "colour with %s", c.name)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 // requireRedis is the variable that makes it a failure if there is no redis-server.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // A long run outlives the rotation of its passwords and certificates: each connection reads the
@@ -18,14 +18,14 @@ func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	ca, key := locktest.Certificate(t, dir, "ca", nil, nil)
+	ca, key := testkit.Certificate(t, dir, "ca", nil, nil)
 	for _, name := range []string{"server", "one", "second"} {
-		locktest.Certificate(t, dir, name, ca, key)
+		testkit.Certificate(t, dir, name, ca, key)
 	}
 	pair, err := tls.LoadX509KeyPair(file("server.pem"), file("server.key"))
-	locktest.Must(t, err, "the certificate of the server")
+	testkit.Must(t, err, "the certificate of the server")
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	locktest.Must(t, err, "listen")
+	testkit.Must(t, err, "listen")
 	server := tls.NewListener(plain, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
 	defer server.Close() //nolint:errcheck // nothing depends on it
 	came := make(chan string, 100)
@@ -44,12 +44,12 @@ func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
 		}
 	}()
 	write := func(password string) {
-		locktest.Must(t, os.WriteFile(file("nodes"), []byte("rediss://me:"+password+"@"+plain.Addr().String()+"\n"), 0o600), "the nodes")
+		testkit.Must(t, os.WriteFile(file("nodes"), []byte("rediss://me:"+password+"@"+plain.Addr().String()+"\n"), 0o600), "the nodes")
 	}
 	write("first")
 	nodes := file("nodes")
 	cluster, err := (&connection{sources: sources{NodesFile: &nodes}, TLSCA: file("ca.pem"), TLSCert: file("one.pem"), TLSKey: file("one.key")}).dial("test")
-	locktest.Must(t, err, "dial")
+	testkit.Must(t, err, "dial")
 	defer cluster.Close()
 	// An earlier connection may still come, and one may fail between the two renames.
 	connects := func(want string) {
@@ -68,11 +68,11 @@ func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
 	connects("3 me first")
 	write("second")
 	for _, kind := range []string{".pem", ".key"} {
-		locktest.Must(t, os.Rename(file("second"+kind), file("one"+kind)), "rename")
+		testkit.Must(t, os.Rename(file("second"+kind), file("one"+kind)), "rename")
 	}
 	connects("6 me second")
 	for _, name := range []string{"nodes", "one.pem"} {
-		locktest.Must(t, os.Remove(file(name)), "remove")
+		testkit.Must(t, os.Remove(file(name)), "remove")
 	}
 	connects("6 me second")
 }

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -98,7 +98,7 @@ func exists(file string) bool {
 
 func (r *running) start() {
 	r.t.Helper()
-	locktest.Must(r.t, r.Start(), "start")
+	testkit.Must(r.t, r.Start(), "start")
 	go func() {
 		_ = r.Wait()
 		close(r.ended)
@@ -342,7 +342,7 @@ func TestRunIsNotHeldUpByAFullPipe(t *testing.T) {
 // fullPipe returns the end of a full pipe.
 func fullPipe(t *testing.T) *os.File {
 	r, w, err := os.Pipe()
-	locktest.Must(t, err, "pipe")
+	testkit.Must(t, err, "pipe")
 	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
 	_ = w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	_, _ = w.Write(make([]byte, 1<<20))
@@ -424,7 +424,7 @@ func TestRunFreesAPeriodicLockIfItsCommandIsToldToStop(t *testing.T) {
 			first.endBy(test.signal, 0)
 			next := command(nodes, "run", name, "--every", "1h", "--try", "--", "true")
 			_ = next.Run()
-			locktest.Equal(t, next.ProcessState.ExitCode(), test.again, "status of the next run")
+			testkit.Equal(t, next.ProcessState.ExitCode(), test.again, "status of the next run")
 		})
 	}
 }
@@ -448,7 +448,7 @@ func TestRunShowsNoPasswordInProcessListings(t *testing.T) {
 	r := begin(t, "", "x", "", long, "--nodes", nodes)
 	of := func(pid int, file string) string {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-		locktest.OK(t, err, "process %d", pid)
+		testkit.OK(t, err, "process %d", pid)
 		return string(text)
 	}
 	for _, pid := range append(descendants(r.Process.Pid), r.Process.Pid) {
@@ -456,7 +456,7 @@ func TestRunShowsNoPasswordInProcessListings(t *testing.T) {
 	}
 	has(t, of(r.Process.Pid, "cmdline"), servers[0].addr) // no more than the password is hidden
 	// A kill by the name of the tool, or pkill -f, must not hit the watchdog.
-	locktest.Equal(t, of(r.dog, "comm"), "lease-watchdog\n", "the name of the watchdog")
+	testkit.Equal(t, of(r.dog, "comm"), "lease-watchdog\n", "the name of the watchdog")
 	if line := of(r.dog, "cmdline"); strings.Contains(line, "quorumlock") {
 		t.Errorf("the watchdog's command line is %q", line)
 	}
@@ -496,7 +496,7 @@ func TestRunSaysWhatAnUnconfirmedReleaseMeans(t *testing.T) {
 			for _, s := range servers[1:] {
 				s.freeze(t)
 			}
-			locktest.OK(t, os.WriteFile(r.Dir+"/go", nil, 0o600), "go")
+			testkit.OK(t, os.WriteFile(r.Dir+"/go", nil, 0o600), "go")
 			r.end(0)
 			has(t, r.stderr.String(), c.want)
 		})
@@ -525,7 +525,7 @@ func isStopped(pid int) bool {
 // An order is sent if the pipe has room, and dropped without waiting otherwise.
 func TestOrdersAreLostOnlyInAFullPipe(t *testing.T) {
 	r, w, err := os.Pipe()
-	locktest.Must(t, err, "pipe")
+	testkit.Must(t, err, "pipe")
 	defer r.Close() //nolint:errcheck // it was only read
 	h := &holder{orders: w}
 	const tries = 1 << 16 // more than the pipe can hold

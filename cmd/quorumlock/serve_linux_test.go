@@ -18,8 +18,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // serving is quorumlock serve as a process.
@@ -71,8 +71,8 @@ func (s *serving) stop() error {
 func serveNodes(t *testing.T, nodes string, args ...string) *serving {
 	t.Helper()
 	s, err := startServing("", append(os.Environ(), "QUORUMLOCK_NODES="+nodes), args...)
-	locktest.Must(t, err, "start")
-	t.Cleanup(func() { locktest.OK(t, s.stop(), "stop") })
+	testkit.Must(t, err, "start")
+	t.Cleanup(func() { testkit.OK(t, s.stop(), "stop") })
 	return s
 }
 
@@ -172,7 +172,7 @@ func serveMany(t *testing.T, nodes string) {
 func peak(t *testing.T, pid int) (kb int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	locktest.Must(t, err, "the status of %d", pid)
+	testkit.Must(t, err, "the status of %d", pid)
 	m := regexp.MustCompile(`VmHWM:\s*(\d+) kB`).FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("no peak in %s", text)

@@ -20,17 +20,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // bubble runs a test with a cluster of three servers inside the process, in virtual time.
 func bubble(t *testing.T, f func(t *testing.T, servers []*embedded.Server, c *cluster)) {
 	t.Helper()
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 3)
-		f(t, servers, &cluster{locktest.Of(t, nodes), nodes, 2, ""})
+	testkit.Bubble(t, func(t *testing.T) {
+		servers, nodes := testkit.Nodes(t, 3)
+		f(t, servers, &cluster{testkit.Of(t, nodes), nodes, 2, ""})
 	})
 }
 
@@ -69,7 +69,7 @@ func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
 		for i := range locks {
 			holdAt(servers, fmt.Sprintf("lock-%d", i), "a:1")
 		}
-		locktest.Must(t, locktest.Err(c.Ready(t.Context())), "all are connected")
+		testkit.Must(t, testkit.Err(c.Ready(t.Context())), "all are connected")
 		servers[0].Stall()
 		began := time.Now()
 		s := newSurvey(c, "", 0)
@@ -89,9 +89,9 @@ func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
 		for i := range 40 {
 			holdAt(servers, fmt.Sprintf("lock-%d", i), "a:1")
 		}
-		held := locktest.Lock(t, c.Mutex("zz"))
+		held := testkit.Lock(t, c.Mutex("zz"))
 		ctx, leave := context.WithCancel(t.Context())
-		left := locktest.Go(func() error { return locktest.Err(c.Mutex("zz").Lock(ctx)) })
+		left := testkit.Go(func() error { return testkit.Err(c.Mutex("zz").Lock(ctx)) })
 		synctest.Wait()
 		w := newSpotter(c, "", 10)
 		w.brief = true
@@ -100,8 +100,8 @@ func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
 			t.Errorf("%d locks, more: %v, %v; the first is %+v", len(locks), more, err, locks[0])
 		}
 		leave()
-		locktest.Is(t, <-left, context.Canceled, "a waiter that leaves")
-		locktest.Unlock(t, held)
+		testkit.Is(t, <-left, context.Canceled, "a waiter that leaves")
+		testkit.Unlock(t, held)
 	})
 }
 
@@ -134,7 +134,7 @@ func TestThePageShowsHostileNamesAsText(t *testing.T) {
 				}
 			}
 		}
-		locktest.Equal(t, len(links(t, site)), len(names), "locks on the page")
+		testkit.Equal(t, len(links(t, site)), len(names), "locks on the page")
 	})
 }
 
@@ -180,7 +180,7 @@ func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
 		o.lookOnce(t.Context())
 		about("without a quorum", "quorumlock_nodes_to_spare -1\n", "no quorumlock_locks{", "no quorumlock_lock_held", "no quorumlock_oldest_wait", "quorumlock_survey_errors_total 1\n", "quorumlock_survey_timestamp_seconds ",
 			`quorumlock_finding{kind="no_quorum",node="",severity="failure"} 1`)
-		locktest.Restart(servers[:2]...)
+		testkit.Restart(servers[:2]...)
 		time.Sleep(2 * time.Second)
 		o.lookOnce(t.Context())
 		about("and again", "quorumlock_nodes_to_spare 1\n", `quorumlock_locks{kind="mutex"} 1`)
@@ -202,16 +202,16 @@ func TestMetricsAreDocumented(t *testing.T) {
 		o := newTestObserver(c, "x")
 		o.lookOnce(t.Context())
 		families, err := newRegistry(o).Gather()
-		locktest.Must(t, err, "gather the metrics")
+		testkit.Must(t, err, "gather the metrics")
 		problems, err := promlint.NewWithMetricFamilies(families).Lint()
-		locktest.OK(t, err, "lint")
+		testkit.OK(t, err, "lint")
 		for _, p := range problems {
 			if strings.HasPrefix(p.Metric, "quorumlock_") {
 				t.Errorf("%s: %s", p.Metric, p.Text)
 			}
 		}
 		doc, err := os.ReadFile("../../docs/tool.md")
-		locktest.Must(t, err, "the documentation")
+		testkit.Must(t, err, "the documentation")
 		documented := make(map[string]string)
 		for _, m := range regexp.MustCompile("(?m)^\\| `(quorumlock_[a-z_]+)` \\| (gauge|counter) \\|([^|]*)\\|").FindAllStringSubmatch(string(doc), -1) {
 			labels := regexp.MustCompile("[a-z]+").FindAllString(m[3], -1)
@@ -228,14 +228,14 @@ func TestMetricsAreDocumented(t *testing.T) {
 			for _, l := range f.GetMetric()[0].GetLabel() {
 				labels = append(labels, l.GetName())
 			}
-			locktest.Equal(t, fmt.Sprint(strings.ToLower(f.GetType().String()), labels), documented[name], "%s, as documented", name)
+			testkit.Equal(t, fmt.Sprint(strings.ToLower(f.GetType().String()), labels), documented[name], "%s, as documented", name)
 			delete(documented, name)
 			served++
 		}
 		for name := range documented {
 			t.Errorf("%s is documented and not served", name)
 		}
-		locktest.Equal(t, served, len(described), "metrics that are served")
+		testkit.Equal(t, served, len(described), "metrics that are served")
 	})
 }
 
@@ -420,7 +420,7 @@ func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
 }
 
 func TestPasswordsCannotBeGuessedFast(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "u", "correct horse", false)
 		expect := func(when, address, password string, want int) {
 			t.Helper()
@@ -452,9 +452,9 @@ func TestPasswordsCannotBeGuessedFast(t *testing.T) {
 // A server with many connections needs long to list them.
 func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 	bubble(t, func(t *testing.T, servers []*embedded.Server, c *cluster) {
-		other, _ := locktest.Another(t, servers[:2])
+		other, _ := testkit.Another(t, servers[:2])
 		for _, c := range []*redlock.Client{c.Client, other} {
-			locktest.Must(t, locktest.Err(c.Ready(t.Context())), "Ready")
+			testkit.Must(t, testkit.Err(c.Ready(t.Context())), "Ready")
 		}
 		o := newTestObserver(c)
 		finds := func() bool {
@@ -470,12 +470,12 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 				t.Errorf("check %d asked for clients: %v", i, asked)
 			}
 		}
-		locktest.Kill(servers...)
+		testkit.Kill(servers...)
 		if !finds() {
 			t.Error("a check that no node answers has forgotten the other list")
 		}
-		locktest.OK(t, other.Close(), "Close")
-		locktest.Restart(servers[1:]...)
+		testkit.OK(t, other.Close(), "Close")
+		testkit.Restart(servers[1:]...)
 		for range clientsEvery - 1 {
 			if !finds() {
 				t.Error("a check that does not ask for clients has forgotten the other list")
@@ -492,11 +492,11 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 func TestServeReadsItsFilesAgain(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	locktest.Must(t, os.WriteFile(file("password"), []byte("first secret\n"), 0o600), "WriteFile")
-	locktest.Certificate(t, dir, "server", nil, nil)
+	testkit.Must(t, os.WriteFile(file("password"), []byte("first secret\n"), 0o600), "WriteFile")
+	testkit.Certificate(t, dir, "server", nil, nil)
 	a := &access{HTTPSCert: file("server.pem"), HTTPSKey: file("server.key"), User: "u", PasswordFile: file("password")}
 	config, err := a.tls()
-	locktest.Must(t, err, "the files of the server")
+	testkit.Must(t, err, "the files of the server")
 	g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "u", "first secret", false)
 	g.reread = a.password
 	s := httptest.NewUnstartedServer(g)
@@ -506,42 +506,42 @@ func TestServeReadsItsFilesAgain(t *testing.T) {
 	check := func(what string, want []byte, password string) {
 		t.Helper()
 		r, err := http.NewRequest(http.MethodGet, s.URL, nil)
-		locktest.Must(t, err, "NewRequest")
+		testkit.Must(t, err, "NewRequest")
 		r.SetBasicAuth("u", password)
 		all := &tls.Config{InsecureSkipVerify: true} // the test compares the certificate itself
 		got, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: all, DisableKeepAlives: true}}).Do(r)
-		locktest.Must(t, err, "%s", what)
+		testkit.Must(t, err, "%s", what)
 		defer got.Body.Close() //nolint:errcheck // it is empty
-		locktest.Equal(t, got.StatusCode, http.StatusOK, "%s: status with %q", what, password)
+		testkit.Equal(t, got.StatusCode, http.StatusOK, "%s: status with %q", what, password)
 		if !slices.Equal(got.TLS.PeerCertificates[0].Raw, want) {
 			t.Errorf("%s: another certificate", what)
 		}
 	}
 	raw := func() []byte {
 		pair, err := tls.LoadX509KeyPair(file("server.pem"), file("server.key"))
-		locktest.Must(t, err, "LoadX509KeyPair")
+		testkit.Must(t, err, "LoadX509KeyPair")
 		return pair.Certificate[0]
 	}
 	first := raw()
 	check("before", first, "first secret")
-	locktest.Must(t, os.Remove(file("server.key")), "Remove")
-	locktest.Must(t, os.WriteFile(file("password"), nil, 0o600), "WriteFile")
+	testkit.Must(t, os.Remove(file("server.key")), "Remove")
+	testkit.Must(t, os.WriteFile(file("password"), nil, 0o600), "WriteFile")
 	check("without a key", first, "first secret")
-	locktest.Certificate(t, dir, "server", nil, nil)
-	locktest.Must(t, os.WriteFile(file("password"), []byte("second secret\n"), 0o600), "WriteFile")
+	testkit.Certificate(t, dir, "server", nil, nil)
+	testkit.Must(t, os.WriteFile(file("password"), []byte("second secret\n"), 0o600), "WriteFile")
 	check("after", raw(), "second secret")
 }
 
 // With --https-client-ca only clients with a certificate of that authority are admitted.
 func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
 	dir := t.TempDir()
-	ca, caKey := locktest.Certificate(t, dir, "ca", nil, nil)
-	locktest.Certificate(t, dir, "server", ca, caKey)
-	locktest.Certificate(t, dir, "client", ca, caKey)
-	locktest.Certificate(t, dir, "stranger", nil, nil)
+	ca, caKey := testkit.Certificate(t, dir, "ca", nil, nil)
+	testkit.Certificate(t, dir, "server", ca, caKey)
+	testkit.Certificate(t, dir, "client", ca, caKey)
+	testkit.Certificate(t, dir, "stranger", nil, nil)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	config, err := (&access{HTTPSCert: file("server.pem"), HTTPSKey: file("server.key"), HTTPSClients: file("ca.pem")}).tls()
-	locktest.Must(t, err, "the files of the server")
+	testkit.Must(t, err, "the files of the server")
 	s := httptest.NewUnstartedServer(newGate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }), "", "", false))
 	s.TLS, s.Config.ErrorLog = config, log.New(io.Discard, "", 0)
 	s.StartTLS()
@@ -552,7 +552,7 @@ func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
 		own := &tls.Config{RootCAs: roots}
 		if who != "" {
 			pair, err := tls.LoadX509KeyPair(file(who+".pem"), file(who+".key"))
-			locktest.Must(t, err, "the certificate of %s", who)
+			testkit.Must(t, err, "the certificate of %s", who)
 			own.Certificates = []tls.Certificate{pair}
 		}
 		r, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: own, DisableKeepAlives: true}}).Get(s.URL)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // patience bounds every wait for something that is bound to happen.
@@ -45,7 +45,7 @@ func startServers(t testing.TB, n int, args ...string) ([]*nodeProcess, string) 
 		s := &nodeProcess{dir: t.TempDir()}
 		var err error
 		s.cmd, s.addr, err = start(s.dir)
-		locktest.Must(t, err, "start")
+		testkit.Must(t, err, "start")
 		s.admin = redis.NewClient(&redis.Options{Addr: s.addr, Password: password, ReadTimeout: patience, DialerRetries: 1})
 		t.Cleanup(func() {
 			_ = s.admin.Close()
@@ -64,15 +64,15 @@ func startServers(t testing.TB, n int, args ...string) ([]*nodeProcess, string) 
 func grant(t testing.TB, servers []*nodeProcess, name, owner string) {
 	t.Helper()
 	for _, s := range servers {
-		locktest.Must(t, s.admin.HSet(t.Context(), name, owner, 1, "mode", "mutex").Err(), "HSET")
-		locktest.Must(t, s.admin.PExpire(t.Context(), name, time.Hour).Err(), "PEXPIRE")
+		testkit.Must(t, s.admin.HSet(t.Context(), name, owner, 1, "mode", "mutex").Err(), "HSET")
+		testkit.Must(t, s.admin.PExpire(t.Context(), name, time.Hour).Err(), "PEXPIRE")
 	}
 }
 
 // freeze stops the node, which then writes nothing until its thaw.
 func (s *nodeProcess) freeze(t testing.TB) {
 	t.Helper()
-	locktest.Must(t, stop(s.cmd.Process.Pid), "stop")
+	testkit.Must(t, stop(s.cmd.Process.Pid), "stop")
 }
 
 func (s *nodeProcess) thaw() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
@@ -112,7 +112,7 @@ func (s *nodeProcess) expiry(t testing.TB, key string) time.Time {
 			err = errors.Join(err, e)
 		}
 	}
-	locktest.Must(t, err, "the end of %q", key)
+	testkit.Must(t, err, "the end of %q", key)
 	if last == 0 {
 		return time.Time{}
 	}
@@ -122,7 +122,7 @@ func (s *nodeProcess) expiry(t testing.TB, key string) time.Time {
 // eventually waits for something that is bound to happen.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	locktest.Must(t, patiently(done), "%s", what)
+	testkit.Must(t, patiently(done), "%s", what)
 }
 
 // patiently returns nil once done is true.

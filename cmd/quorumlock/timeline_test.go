@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 func TestTheAxisOfTheTimelineHasRoundSteps(t *testing.T) {
@@ -20,6 +20,6 @@ func TestTheAxisOfTheTimelineHasRoundSteps(t *testing.T) {
 		for _, tick := range ticks(keep, 0) {
 			got = append(got, tick.Label)
 		}
-		locktest.Equal(t, strings.Join(got, " "), want, "the marks of %v", keep)
+		testkit.Equal(t, strings.Join(got, " "), want, "the marks of %v", keep)
 	}
 }

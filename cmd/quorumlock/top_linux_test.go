@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 // requireTmux is the variable that makes it a failure if there is no tmux.
@@ -170,7 +170,7 @@ func TestRunAtATerminalThatIsClosed(t *testing.T) {
 			// The machine may be busy: the script starts no process while it waits, and the lease is long.
 			err := os.WriteFile(script, []byte("cd "+dir+"; mkfifo wait; exec 9<>wait; n=0; trap 'n=$((n+1))' HUP; touch ready\n"+
 				"until [ $n -gt 0 ]; do read -t 0.02 -u 9; done; for i in {1..50}; do read -t 0.02 -u 9; done; echo $n >new; mv new count"), 0o600)
-			locktest.Must(t, err, "the script")
+			testkit.Must(t, err, "the script")
 			run := tool + " run '" + leader + "' --ttl 300s -- bash " + script
 			var term *terminal
 			if shell == "" {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	asynqlock "github.com/quorumlock/quorumlock/contrib/asynq"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
@@ -37,7 +37,7 @@ func newFleet(t *testing.T) *fleet {
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
 	})
 	t.Cleanup(func() {
-		internaltest.OK(t, client.Close(), "Close")
+		testkit.OK(t, client.Close(), "Close")
 		server.Close()
 	})
 	return &fleet{t, client, nodetest.Start(t, 3)}
@@ -65,26 +65,26 @@ func byPayload(task *asynq.Task) (string, bool) {
 func (f *fleet) start(config asynq.Config, work asynq.HandlerFunc) {
 	f.t.Helper()
 	one, err := asynqlock.Exclusive(f.nodes.NewClient().Lockers("customer:"), byPayload)
-	internaltest.Must(f.t, err, "Exclusive")
+	testkit.Must(f.t, err, "Exclusive")
 	mux := asynq.NewServeMux()
 	mux.Use(one)
 	mux.Handle("bill", work)
 	server := asynq.NewServerFromRedisClient(f.redis, config)
-	internaltest.Must(f.t, server.Start(mux), "Start")
+	testkit.Must(f.t, server.Start(mux), "Start")
 	f.t.Cleanup(server.Shutdown)
 }
 
 func (f *fleet) enqueue(key string, opts ...asynq.Option) {
 	f.t.Helper()
 	_, err := asynq.NewClientFromRedisClient(f.redis).Enqueue(asynq.NewTask("bill", []byte(key)), opts...)
-	internaltest.Must(f.t, err, "Enqueue")
+	testkit.Must(f.t, err, "Enqueue")
 }
 
 // queue returns the state of the queue.
 func (f *fleet) queue() *asynq.QueueInfo {
 	f.t.Helper()
 	info, err := asynq.NewInspectorFromRedisClient(f.redis).GetQueueInfo("default")
-	internaltest.Must(f.t, err, "GetQueueInfo")
+	testkit.Must(f.t, err, "GetQueueInfo")
 	return info
 }
 
@@ -127,7 +127,7 @@ func TestOneTaskOfAKeyRunsAtATimeAndWaitingCostsNoRetry(t *testing.T) {
 		failure func(error) bool
 		counted bool // a held lock is a failure
 	}{"with IsFailure": {asynqlock.IsFailure, false}, "without": {nil, true}} {
-		internaltest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			f, w, held := newFleet(t), &work{takes: 3 * time.Second}, 0
 			var mu sync.Mutex
 			c := config()
@@ -136,7 +136,7 @@ func TestOneTaskOfAKeyRunsAtATimeAndWaitingCostsNoRetry(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				held++
-				internaltest.Is(t, err, quorumlock.ErrHeld, "the error of a task")
+				testkit.Is(t, err, quorumlock.ErrHeld, "the error of a task")
 			})
 			for range 2 {
 				f.start(c, w.ProcessTask)
@@ -171,7 +171,7 @@ func TestOneTaskOfAKeyRunsAtATimeAndWaitingCostsNoRetry(t *testing.T) {
 
 // Asynq archives a task that fails without retries left, even if IsFailure says that it has not.
 func TestATaskWithoutRetriesWaitsForItsLock(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f, w := newFleet(t), &work{takes: 3 * time.Second}
 		f.start(config(), w.ProcessTask)
 		for range 3 {
@@ -179,7 +179,7 @@ func TestATaskWithoutRetriesWaitsForItsLock(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		f.enqueue("8", asynq.MaxRetry(0), asynq.Timeout(2*time.Second))
-		defer internaltest.Unlock(t, internaltest.Lock(t, f.nodes.NewClient().Mutex("customer:8")))
+		defer testkit.Unlock(t, testkit.Lock(t, f.nodes.NewClient().Mutex("customer:8")))
 		time.Sleep(20 * time.Second)
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -191,7 +191,7 @@ func TestATaskWithoutRetriesWaitsForItsLock(t *testing.T) {
 
 // Asynq gives a task up at its timeout, and runs it again, although the handler goes on.
 func TestAHandlerPastItsTimeoutKeepsTheLock(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f, w := newFleet(t), &work{takes: time.Minute}
 		for range 2 {
 			f.start(config(), w.ProcessTask)
@@ -207,22 +207,22 @@ func TestAHandlerPastItsTimeoutKeepsTheLock(t *testing.T) {
 }
 
 func TestALostLeaseRunsTheTaskAgain(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var runs int // one at a time
 		f.start(config(), func(ctx context.Context, _ *asynq.Task) error {
 			if runs++; runs > 1 {
 				return nil
 			}
-			internaltest.OK(t, f.nodes.Client().Mutex("customer:7").ForceUnlock(t.Context()), "ForceUnlock")
+			testkit.OK(t, f.nodes.Client().Mutex("customer:7").ForceUnlock(t.Context()), "ForceUnlock")
 			<-ctx.Done()
-			internaltest.Is(t, context.Cause(ctx), quorumlock.ErrLost, "the cause of the handler's ctx")
+			testkit.Is(t, context.Cause(ctx), quorumlock.ErrLost, "the cause of the handler's ctx")
 			return nil // as if it had noticed nothing
 		})
 		f.enqueue("7")
 		time.Sleep(10 * time.Second) // the loss is noticed, and the retry comes 15 s after it at the earliest
 		tasks, err := asynq.NewInspectorFromRedisClient(f.redis).ListRetryTasks("default")
-		internaltest.Must(t, err, "ListRetryTasks")
+		testkit.Must(t, err, "ListRetryTasks")
 		if len(tasks) != 1 || tasks[0].Retried != 1 || !strings.Contains(tasks[0].LastErr, "was lost") {
 			t.Errorf("the tasks to retry: %+v, want one with a lost lease", tasks)
 		}
@@ -236,7 +236,7 @@ func TestALostLeaseRunsTheTaskAgain(t *testing.T) {
 func TestOtherErrorsAreFailures(t *testing.T) {
 	lock := locktest.New("customer:7")
 	one, err := asynqlock.Exclusive(func(string) quorumlock.Locker { return lock }, byPayload)
-	internaltest.Must(t, err, "Exclusive")
+	testkit.Must(t, err, "Exclusive")
 	task := asynq.NewTask("bill", []byte("7"))
 	run := func(ctx context.Context, work error) error {
 		return one(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return work })).ProcessTask(ctx, task)
@@ -244,15 +244,15 @@ func TestOtherErrorsAreFailures(t *testing.T) {
 	wait := asynqlock.RetryDelay(delay, func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(n) * time.Hour })
 	check := func(name string, err, want error, failure bool) {
 		t.Helper()
-		internaltest.Is(t, err, want, "%s", name)
-		internaltest.Equal(t, asynqlock.IsFailure(err), failure, "%s: IsFailure", name)
+		testkit.Is(t, err, want, "%s", name)
+		testkit.Equal(t, asynqlock.IsFailure(err), failure, "%s: IsFailure", name)
 		d := delay
 		if failure {
 			d = 3 * time.Hour
 		}
-		internaltest.Equal(t, wait(3, err, task), d, "%s: the delay", name)
+		testkit.Equal(t, wait(3, err, task), d, "%s: the delay", name)
 	}
-	internaltest.Equal(t, asynqlock.IsFailure(run(t.Context(), nil)), false, "no error: IsFailure")
+	testkit.Equal(t, asynqlock.IsFailure(run(t.Context(), nil)), false, "no error: IsFailure")
 	check("the handler's", run(t.Context(), io.EOF), io.EOF, true)
 	check("the handler's own lock", run(t.Context(), quorumlock.ErrHeld), quorumlock.ErrHeld, true)
 
@@ -262,27 +262,27 @@ func TestOtherErrorsAreFailures(t *testing.T) {
 	lock.Fail(&quorumlock.QuorumError{Needed: 2})
 	check("an outage", run(t.Context(), nil), quorumlock.ErrNoQuorum, true)
 	lock.Fail(nil)
-	lease := internaltest.Lock(t, lock)
+	lease := testkit.Lock(t, lock)
 	check("within a lease", run(lease.Context(), nil), quorumlock.ErrDeadlock, true)
-	internaltest.Equal(t, lease.HoldCount(), 1, "the leases after it")
-	internaltest.Unlock(t, lease)
+	testkit.Equal(t, lease.HoldCount(), 1, "the leases after it")
+	testkit.Unlock(t, lease)
 
 	func() {
 		defer func() { _ = recover() }()
 		_ = one(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { panic("a bug") })).ProcessTask(t.Context(), task)
 	}()
-	internaltest.OK(t, run(t.Context(), nil), "after a panic")
+	testkit.OK(t, run(t.Context(), nil), "after a panic")
 }
 
 func TestATaskWithoutAKeyNeedsNoLock(t *testing.T) {
 	one, err := asynqlock.Exclusive(func(string) quorumlock.Locker { panic("a lock for nothing") }, byPayload)
-	internaltest.Must(t, err, "Exclusive")
+	testkit.Must(t, err, "Exclusive")
 	err = one(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		_, leased := quorumlock.LeaseOf(ctx)
-		internaltest.Equal(t, leased, false, "LeaseOf")
+		testkit.Equal(t, leased, false, "LeaseOf")
 		return io.EOF
 	})).ProcessTask(t.Context(), asynq.NewTask("bill", nil))
-	internaltest.Is(t, err, io.EOF, "the handler's error")
+	testkit.Is(t, err, io.EOF, "the handler's error")
 }
 
 func TestBadArgumentsAreRefused(t *testing.T) {
@@ -290,15 +290,15 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	typed := func(string) quorumlock.Locker { return (*locktest.Locker)(nil) }
 	process := func(lock func(string) quorumlock.Locker, key string) error {
 		one, err := asynqlock.Exclusive(lock, func(*asynq.Task) (string, bool) { return key, true })
-		internaltest.Must(t, err, "Exclusive")
+		testkit.Must(t, err, "Exclusive")
 		return one(asynq.NotFoundHandler()).ProcessTask(t.Context(), asynq.NewTask("bill", nil))
 	}
 	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
-		"no lock function":     {internaltest.Err(asynqlock.Exclusive(nil, byPayload)), "a function is nil"},
-		"no key function":      {internaltest.Err(asynqlock.Exclusive(none, nil)), "a function is nil"},
+		"no lock function":     {testkit.Err(asynqlock.Exclusive(nil, byPayload)), "a function is nil"},
+		"no key function":      {testkit.Err(asynqlock.Exclusive(none, nil)), "a function is nil"},
 		"an empty key":         {process(none, ""), "the key is empty"},
 		"no lock":              {process(none, "7"), `returned nil for the key "7"`},
 		"no lock, with a type": {process(typed, "7"), `returned nil for the key "7"`},

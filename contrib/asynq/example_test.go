@@ -9,11 +9,11 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	asynqlock "github.com/quorumlock/quorumlock/contrib/asynq"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 func ExampleExclusive() {
-	client, _, stop := internaltest.Connect(3) // in place of redlock.Dial(urls)
+	client, _, stop := testkit.Connect(3) // in place of redlock.Dial(urls)
 	defer stop()
 
 	one, err := asynqlock.Exclusive(client.Lockers("myapp:customer:"), func(task *asynq.Task) (string, bool) {

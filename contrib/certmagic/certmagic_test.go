@@ -20,7 +20,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	certmagiclock "github.com/quorumlock/quorumlock/contrib/certmagic"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -34,7 +34,7 @@ type issuer struct {
 
 func newIssuer(t testing.TB) *issuer {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	internaltest.Must(t, err, "GenerateKey")
+	testkit.Must(t, err, "GenerateKey")
 	return &issuer{key: key}
 }
 
@@ -67,7 +67,7 @@ func order(t testing.TB, storage certmagic.Storage, from certmagic.Issuer, name 
 
 // connect replaces redlock.Dial(urls): three servers in the process.
 func connect() (client *redlock.Client, stop func()) {
-	client, _, stop = internaltest.Connect(3)
+	client, _, stop = testkit.Connect(3)
 	return client, stop
 }
 
@@ -94,11 +94,11 @@ func TestAFleetOrdersEachCertificateOnce(t *testing.T) {
 				if locked {
 					var err error
 					storage, err = certmagiclock.New(files, mutexes(nodes.NewClient()))
-					internaltest.Must(t, err, "New")
+					testkit.Must(t, err, "New")
 				}
 				for i := range names {
 					wg.Go(func() {
-						internaltest.OK(t, order(t, storage, from, fmt.Sprintf("%d.example.com", i)), "order")
+						testkit.OK(t, order(t, storage, from, fmt.Sprintf("%d.example.com", i)), "order")
 					})
 				}
 			}
@@ -118,25 +118,25 @@ func TestAFleetOrdersEachCertificateOnce(t *testing.T) {
 func newStorage(t *testing.T, lock func(string) quorumlock.Locker) *certmagiclock.Storage {
 	t.Helper()
 	s, err := certmagiclock.New(&certmagic.FileStorage{Path: t.TempDir()}, lock)
-	internaltest.Must(t, err, "New")
+	testkit.Must(t, err, "New")
 	return s
 }
 
 // Two storages are two processes.
 func TestOneProcessHasTheLockOfAName(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		nodes := nodetest.Start(t, 3)
 		a, b := newStorage(t, mutexes(nodes.NewClient())), newStorage(t, mutexes(nodes.NewClient()))
 		ctx, cancel := context.WithCancel(t.Context())
-		internaltest.Must(t, a.Lock(ctx, "x"), "Lock")
+		testkit.Must(t, a.Lock(ctx, "x"), "Lock")
 		cancel()
 		time.Sleep(time.Minute) // it is renewed, though ctx is done
 		try(t, b, "x", false)
-		internaltest.Is(t, b.Lock(internaltest.Within(t, time.Second), "x"), context.DeadlineExceeded, "Lock")
+		testkit.Is(t, b.Lock(testkit.Within(t, time.Second), "x"), context.DeadlineExceeded, "Lock")
 		try(t, b, "y", true)
-		internaltest.OK(t, a.Unlock(ctx, "x"), "Unlock with a done context")
-		internaltest.OK(t, b.Lock(t.Context(), "x"), "Lock after Unlock")
-		internaltest.Is(t, a.Unlock(t.Context(), "x"), quorumlock.ErrNotHeld, "Unlock of somebody else's lock")
+		testkit.OK(t, a.Unlock(ctx, "x"), "Unlock with a done context")
+		testkit.OK(t, b.Lock(t.Context(), "x"), "Lock after Unlock")
+		testkit.Is(t, a.Unlock(t.Context(), "x"), quorumlock.ErrNotHeld, "Unlock of somebody else's lock")
 		nodes.Kill()
 		if ok, err := a.TryLock(t.Context(), "z"); ok || err == nil {
 			t.Errorf("TryLock while the nodes are down: %v, %v, want an error", ok, err)
@@ -156,12 +156,12 @@ func try(t *testing.T, s *certmagiclock.Storage, name string, want bool) {
 func TestTheUnlockOfALostLockDoesNotFreeTheNext(t *testing.T) {
 	lock := locktest.New("x")
 	s := newStorage(t, func(string) quorumlock.Locker { return lock })
-	internaltest.Must(t, s.Lock(t.Context(), "x"), "Lock")
+	testkit.Must(t, s.Lock(t.Context(), "x"), "Lock")
 	lock.Lose()
-	internaltest.Must(t, s.Lock(t.Context(), "x"), "Lock")
-	internaltest.OK(t, s.Unlock(t.Context(), "x"), "Unlock") // of the first
-	try(t, s, "x", false)                                    // the second still has the lock
-	internaltest.OK(t, s.Unlock(t.Context(), "x"), "Unlock")
+	testkit.Must(t, s.Lock(t.Context(), "x"), "Lock")
+	testkit.OK(t, s.Unlock(t.Context(), "x"), "Unlock") // of the first
+	try(t, s, "x", false)                               // the second still has the lock
+	testkit.OK(t, s.Unlock(t.Context(), "x"), "Unlock")
 	try(t, s, "x", true)
 }
 
@@ -169,12 +169,12 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	none := func(string) quorumlock.Locker { return nil }
 	typed := func(string) quorumlock.Locker { return (*locktest.Locker)(nil) }
 	for want, err := range map[string]error{
-		"the storage is nil":                  internaltest.Err(certmagiclock.New(nil, none)),
-		"New: the storage is nil":             internaltest.Err(certmagiclock.New((*certmagic.FileStorage)(nil), none)),
-		"the function is nil":                 internaltest.Err(certmagiclock.New(&certmagic.FileStorage{}, nil)),
+		"the storage is nil":                  testkit.Err(certmagiclock.New(nil, none)),
+		"New: the storage is nil":             testkit.Err(certmagiclock.New((*certmagic.FileStorage)(nil), none)),
+		"the function is nil":                 testkit.Err(certmagiclock.New(&certmagic.FileStorage{}, nil)),
 		`returned nil for the name "x"`:       newStorage(t, none).Lock(t.Context(), "x"),
 		`returned nil for the name "y"`:       newStorage(t, typed).Lock(t.Context(), "y"),
-		`nil for the name "x": return a lock`: internaltest.Err(newStorage(t, none).TryLock(t.Context(), "x")),
+		`nil for the name "x": return a lock`: testkit.Err(newStorage(t, none).TryLock(t.Context(), "x")),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	cronlock "github.com/quorumlock/quorumlock/contrib/cron"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -22,7 +22,7 @@ import (
 
 // connect replaces redlock.Dial(urls): three servers in the process.
 func connect() (client *redlock.Client, stop func()) {
-	client, _, stop = internaltest.Connect(3)
+	client, _, stop = testkit.Connect(3)
 	return client, stop
 }
 
@@ -40,7 +40,7 @@ func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
 		every time.Duration
 		once  bool
 	}{"kept": {time.Second, true}, "not kept": {0, false}} {
-		internaltest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			nodes := nodetest.Start(t, 3)
 			start := time.Now().Truncate(time.Second)
 			var mu sync.Mutex
@@ -116,7 +116,7 @@ func TestTheLogLearnsOfSkippedTicksLossesAndErrors(t *testing.T) {
 
 // The process with the lock is stopped at the tick, and its job returns the error of its ctx.
 func TestAProcessThatStopsLosesNoRun(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		nodes, l := nodetest.Start(t, 3), &log{}
 		ctx, stop := context.WithCancel(t.Context())
 		var runs []int

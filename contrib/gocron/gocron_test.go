@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	gocronlock "github.com/quorumlock/quorumlock/contrib/gocron"
 	"github.com/quorumlock/quorumlock/election"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -23,7 +23,7 @@ import (
 
 // connect replaces redlock.Dial(urls): three servers in the process.
 func connect() (client *redlock.Client, stop func()) {
-	client, _, stop = internaltest.Connect(3)
+	client, _, stop = testkit.Connect(3)
 	return client, stop
 }
 
@@ -37,7 +37,7 @@ const (
 func newLocker(t *testing.T, lock func(job string) quorumlock.Locker, every time.Duration) *gocronlock.Locker {
 	t.Helper()
 	l, err := gocronlock.NewLocker(lock, every)
-	internaltest.Must(t, err, "NewLocker")
+	testkit.Must(t, err, "NewLocker")
 	return l
 }
 
@@ -45,10 +45,10 @@ func newLocker(t *testing.T, lock func(job string) quorumlock.Locker, every time
 func begin(t *testing.T, task any, opt gocron.SchedulerOption, job ...gocron.JobOption) gocron.Scheduler {
 	t.Helper()
 	s, err := gocron.NewScheduler(opt)
-	internaltest.Must(t, err, "NewScheduler")
+	testkit.Must(t, err, "NewScheduler")
 	t.Cleanup(func() { _ = s.Shutdown() }) // for a test that failed before
 	_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(task), append(job, gocron.WithName("report"))...)
-	internaltest.Must(t, err, "NewJob")
+	testkit.Must(t, err, "NewJob")
 	s.Start()
 	return s
 }
@@ -89,7 +89,7 @@ func (f *fleet) finish(t *testing.T) (none, once, more int) {
 	t.Helper()
 	time.Sleep(time.Until(f.start.Add((ticks-1)*period + period/2)))
 	for _, s := range f.schedulers {
-		internaltest.OK(t, s.Shutdown(), "Shutdown")
+		testkit.OK(t, s.Shutdown(), "Shutdown")
 	}
 	for _, n := range f.runs {
 		switch n {
@@ -117,7 +117,7 @@ func TestLockerRunsAJobOnceATickThoughClocksDiffer(t *testing.T) {
 		"kept, out of phase":           {period, period / 3, true},
 		"another period, out of phase": {period / 10, period / 3, false},
 	} {
-		internaltest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			nodes := nodetest.Start(t, 3)
 			var opts []gocron.SchedulerOption
 			for range 3 {
@@ -145,7 +145,7 @@ func TestElectorRunsAJobOnceATickThoughLeadersChange(t *testing.T) {
 		settle time.Duration
 		once   bool
 	}{"settled": {margin, true}, "not settled": {0, false}} {
-		internaltest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			nodes := nodetest.Start(t, 3)
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
@@ -154,9 +154,9 @@ func TestElectorRunsAJobOnceATickThoughLeadersChange(t *testing.T) {
 			for range 3 {
 				e := election.New(nodes.NewClient().Mutex("leader"), "")
 				x, err := gocronlock.NewElector(e, test.settle)
-				internaltest.Must(t, err, "NewElector")
+				testkit.Must(t, err, "NewElector")
 				running.Go(func() {
-					internaltest.Is(t, x.Run(ctx), context.Canceled, "Run")
+					testkit.Is(t, x.Run(ctx), context.Canceled, "Run")
 				})
 				elections, opts = append(elections, e), append(opts, gocron.WithDistributedElector(x))
 			}
@@ -167,7 +167,7 @@ func TestElectorRunsAJobOnceATickThoughLeadersChange(t *testing.T) {
 				defer mu.Unlock()
 				led[process] = true
 				if jobs++; jobs%10 == 0 {
-					internaltest.OK(t, elections[process].Resign(ctx), "Resign")
+					testkit.OK(t, elections[process].Resign(ctx), "Resign")
 				}
 			}, opts...)
 			none, _, more := f.finish(t)
@@ -187,21 +187,21 @@ func TestElectorRunsAJobOnceATickThoughLeadersChange(t *testing.T) {
 }
 
 func TestElectorLeadsOnlyWhileItRuns(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		x, err := gocronlock.NewElector(election.New(nodetest.Start(t, 3).Client().Mutex("leader"), ""), time.Second)
-		internaltest.Must(t, err, "NewElector")
-		internaltest.Is(t, x.IsLeader(t.Context()), election.ErrNotLeader, "before Run")
+		testkit.Must(t, err, "NewElector")
+		testkit.Is(t, x.IsLeader(t.Context()), election.ErrNotLeader, "before Run")
 		ctx, cancel := context.WithCancel(t.Context())
-		done := internaltest.Go(func() error { return x.Run(ctx) })
+		done := testkit.Go(func() error { return x.Run(ctx) })
 		time.Sleep(100 * time.Millisecond)
 		if err := x.IsLeader(t.Context()); err == nil || errors.Is(err, election.ErrNotLeader) {
 			t.Errorf("before it has settled: %v, want an error that says so", err)
 		}
 		time.Sleep(time.Second)
-		internaltest.OK(t, x.IsLeader(t.Context()), "when it has settled")
+		testkit.OK(t, x.IsLeader(t.Context()), "when it has settled")
 		cancel()
 		<-done
-		internaltest.Is(t, x.IsLeader(t.Context()), election.ErrNotLeader, "after Run")
+		testkit.Is(t, x.IsLeader(t.Context()), election.ErrNotLeader, "after Run")
 	})
 }
 
@@ -209,12 +209,12 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	lock := func(string) quorumlock.Locker { return nil }
 	typed := func(string) quorumlock.Locker { return (*locktest.Locker)(nil) }
 	for want, err := range map[string]error{
-		"the function is nil":                internaltest.Err(gocronlock.NewLocker(nil, 0)),
-		"every is -1ns":                      internaltest.Err(gocronlock.NewLocker(lock, -1)),
-		`returned nil for the job "report"`:  internaltest.Err(newLocker(t, lock, 0).Lock(t.Context(), "report")),
-		`returned nil for the job "cleanup"`: internaltest.Err(newLocker(t, typed, 0).Lock(t.Context(), "cleanup")),
-		"the election is nil":                internaltest.Err(gocronlock.NewElector(nil, 0)),
-		"settle is -1ns":                     internaltest.Err(gocronlock.NewElector(election.New(nil, ""), -1)),
+		"the function is nil":                testkit.Err(gocronlock.NewLocker(nil, 0)),
+		"every is -1ns":                      testkit.Err(gocronlock.NewLocker(lock, -1)),
+		`returned nil for the job "report"`:  testkit.Err(newLocker(t, lock, 0).Lock(t.Context(), "report")),
+		`returned nil for the job "cleanup"`: testkit.Err(newLocker(t, typed, 0).Lock(t.Context(), "cleanup")),
+		"the election is nil":                testkit.Err(gocronlock.NewElector(nil, 0)),
+		"settle is -1ns":                     testkit.Err(gocronlock.NewElector(election.New(nil, ""), -1)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
@@ -233,12 +233,12 @@ func TestAJobWithoutANameIsRefused(t *testing.T) {
 	var refused []string
 	locker := newLocker(t, func(job string) quorumlock.Locker { return locktest.New(job) }, 0)
 	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
-	internaltest.Must(t, err, "NewScheduler")
+	testkit.Must(t, err, "NewScheduler")
 	defer s.Shutdown() //nolint:errcheck // nothing runs
 	for range 2 {
 		for _, f := range []func(){func() {}, worker{}.report, func() { func() { report() }() }} {
 			j, err := s.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(f))
-			internaltest.Must(t, err, "NewJob")
+			testkit.Must(t, err, "NewJob")
 			if _, err := locker.Lock(t.Context(), j.Name()); err == nil || !strings.Contains(err.Error(), "gocron.WithName") {
 				t.Errorf("a job named %q: %v, want an error that says how to name it", j.Name(), err)
 			} else {
@@ -253,13 +253,13 @@ func TestAJobWithoutANameIsRefused(t *testing.T) {
 		t.Error("a job with an empty name gets a lock")
 	}
 	for _, name := range []string{"report", "billing.report", "func1", "nightly.function7"} {
-		internaltest.OK(t, internaltest.Err(locker.Lock(t.Context(), name)), "%s", name)
+		testkit.OK(t, testkit.Err(locker.Lock(t.Context(), name)), "%s", name)
 	}
 }
 
 // Listeners learn why: they are given the errors of the lock.
 func TestSkipsAreLogged(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		var out strings.Builder // written in the goroutine of one job, which Shutdown waits for
 		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		lock := locktest.New("report")
@@ -270,7 +270,7 @@ func TestSkipsAreLogged(t *testing.T) {
 		time.Sleep(period + period/2)
 		lock.Fail(&quorumlock.QuorumError{Needed: 2})
 		time.Sleep(period)
-		internaltest.OK(t, s.Shutdown(), "Shutdown")
+		testkit.OK(t, s.Shutdown(), "Shutdown")
 		for _, want := range []string{`level=INFO msg="quorumlock: skipped: another process has the lock" job=report holder=somebody-else~`, `level=ERROR msg="quorumlock: the job was not run" job=report error="quorumlock: no quorum`} {
 			if strings.Count(out.String(), want) != 1 {
 				t.Errorf("the log is\n%swant one line with %s", out.String(), want)
@@ -283,7 +283,7 @@ func TestSkipsAreLogged(t *testing.T) {
 // failure.
 func TestAFailedJobRunsAgainWithinThePeriod(t *testing.T) {
 	for name, want := range map[string][]int{"it learns": {0, 1}, "it does not": {0}} {
-		internaltest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			nodes := nodetest.Start(t, 3)
 			var runs []int // jobs run one at a time
 			var schedulers []gocron.Scheduler
@@ -304,7 +304,7 @@ func TestAFailedJobRunsAgainWithinThePeriod(t *testing.T) {
 			}
 			time.Sleep(period) // the ticks at 1 and 4/3 periods
 			for _, s := range schedulers {
-				internaltest.OK(t, s.Shutdown(), "Shutdown")
+				testkit.OK(t, s.Shutdown(), "Shutdown")
 			}
 			if !slices.Equal(runs, want) {
 				t.Errorf("the job ran at the processes %v, want %v", runs, want)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 	"github.com/quorumlock/quorumlock/multilock"
 )
@@ -42,7 +42,7 @@ func observe(t *testing.T, opts ...otellock.Option) (*sdk, *nodetest.Nodes) {
 	s := &sdk{t: t, spans: tracetest.NewSpanRecorder(), reader: metric.NewManualReader()}
 	s.traces = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans))
 	o, err := otellock.New(append(opts, otellock.WithTracerProvider(s.traces), otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))))...)
-	locktest.Must(t, err, "New")
+	testkit.Must(t, err, "New")
 	s.observer, s.option = o, quorumlock.WithObserver(o)
 	return s, nodetest.Start(t, 3, s.option)
 }
@@ -52,7 +52,7 @@ func (s *sdk) metrics() map[string]metricdata.Metrics {
 	s.t.Helper()
 	synctest.Wait() // some events come from goroutines of their own
 	var all metricdata.ResourceMetrics
-	locktest.Must(s.t, s.reader.Collect(context.Background(), &all), "Collect")
+	testkit.Must(s.t, s.reader.Collect(context.Background(), &all), "Collect")
 	found := make(map[string]metricdata.Metrics)
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -87,7 +87,7 @@ func (s *sdk) wantNumber(want int64, name string, attrs ...string) {
 			sum += p.Value
 		}
 	}
-	locktest.Equal(s.t, sum, want, "%s%q", name, attrs)
+	testkit.Equal(s.t, sum, want, "%s%q", name, attrs)
 }
 
 // durations are the points of a histogram with these attributes, as one.
@@ -150,24 +150,24 @@ func attr(s sdktrace.ReadOnlySpan, key string) string {
 
 // A lock with a wait and a handoff: the spans, and their durations.
 func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
-		first := locktest.Lock(t, nodes.Client().Mutex("x"))
+		first := testkit.Lock(t, nodes.Client().Mutex("x"))
 		s.wantNumber(1, "quorumlock.held")
 
 		ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
 		m := nodes.NewClient(s.option).Mutex("x")
-		done := locktest.Go(func() *quorumlock.Lease { return locktest.LockIn(t, ctx, m) })
+		done := testkit.Go(func() *quorumlock.Lease { return testkit.LockIn(t, ctx, m) })
 		time.Sleep(2 * time.Second)
 		s.wantNumber(1, "quorumlock.acquiring")
-		locktest.Unlock(t, first)
+		testkit.Unlock(t, first)
 		second := <-done
 		time.Sleep(time.Second)
 		if got, want := spanOf(second.Context()), work.SpanContext(); !got.Equal(want) {
 			t.Errorf("the work under the lock has the span %v, want that of the caller, %v", got, want)
 		}
 		unlockCtx, unlocking := s.traces.Tracer("test").Start(context.Background(), "elsewhere")
-		locktest.OK(t, second.Unlock(unlockCtx), "Unlock")
+		testkit.OK(t, second.Unlock(unlockCtx), "Unlock")
 		unlocking.End()
 		work.End()
 
@@ -175,7 +175,7 @@ func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
 		if got, at := events(l); !slices.IsSorted(at) || got[0] != "attempt" || !slices.Contains(got, "waiting") || got[len(got)-1] != "handed over" {
 			t.Errorf("events %q at %v, want attempts, waiting, and handed over as the last", got, at)
 		}
-		locktest.Equal(t, l.EndTime().Sub(l.StartTime()).Truncate(100*time.Millisecond), 2*time.Second, "duration of the span of Lock")
+		testkit.Equal(t, l.EndTime().Sub(l.StartTime()).Truncate(100*time.Millisecond), 2*time.Second, "duration of the span of Lock")
 		if attr(l, "quorumlock.handed_over") != "true" || attr(l, "quorumlock.token") != fmt.Sprint(second.Token()) || attr(l, "quorumlock.operation") != "lock" {
 			t.Errorf("attributes %v", l.Attributes())
 		}
@@ -193,25 +193,25 @@ func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
 
 // Callers of one process wait for each other without a request: that is waiting, too.
 func TestWaitingInTheProcessCounts(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
 		ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
 		defer work.End()
 		m := nodes.Client().Mutex("x")
-		lease := locktest.Lock(t, m)
+		lease := testkit.Lock(t, m)
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		for range 4 {
 			go func() { _, _ = m.Lock(t.Context()) }()
 			synctest.Wait()
 		}
-		locktest.Is(t, locktest.Err(m.Lock(limited)), context.DeadlineExceeded, "Lock")
+		testkit.Is(t, testkit.Err(m.Lock(limited)), context.DeadlineExceeded, "Lock")
 		if got, _ := events(s.span("quorumlock Lock", ctx)); !slices.Equal(got, []string{"waiting in the process"}) {
 			t.Errorf("events %q", got)
 		}
 		s.wantDurations(1, time.Second, "quorumlock.wait.duration")
 		s.wantNumber(1, "quorumlock.refused", "error.type=timeout", "quorumlock.operation=lock")
-		locktest.Unlock(t, lease)
+		testkit.Unlock(t, lease)
 		_ = nodes.Client().Close()
 	})
 }
@@ -228,24 +228,24 @@ func TestLossIsCountedByReason(t *testing.T) {
 		quorumlock.LossMaxHold:     {[]quorumlock.Option{quorumlock.WithMaxHold(5 * time.Second)}, func(*nodetest.Nodes) {}, 0},
 		quorumlock.LossClosed:      {nil, func(n *nodetest.Nodes) { _ = n.Client().Close() }, 0},
 	} {
-		locktest.Run(t, string(reason), func(t *testing.T) {
+		testkit.Run(t, string(reason), func(t *testing.T) {
 			s, nodes := observe(t)
 			ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
-			lease := locktest.LockIn(t, ctx, nodes.Client().Mutex("x", tt.opts...))
+			lease := testkit.LockIn(t, ctx, nodes.Client().Mutex("x", tt.opts...))
 			tt.harm(nodes)
 			<-lease.Context().Done()
 			held, _ := s.durations("quorumlock.hold.duration")
-			locktest.Equal(t, held, 1, "ended holds")
+			testkit.Equal(t, held, 1, "ended holds")
 			s.wantNumber(1, "quorumlock.lost", "quorumlock.lost.reason="+string(reason))
 			s.wantNumber(1, "quorumlock.lost")
 			s.wantNumber(0, "quorumlock.held")
 			s.wantNumber(tt.late, "quorumlock.renewal.late")
 			nodes.Thaw()
-			locktest.Is(t, lease.Unlock(ctx), quorumlock.ErrLost, "Unlock")
+			testkit.Is(t, lease.Unlock(ctx), quorumlock.ErrLost, "Unlock")
 			work.End()
 			s.wantNumber(0, "quorumlock.held")
 			held, _ = s.durations("quorumlock.hold.duration")
-			locktest.Equal(t, held, 1, "ended holds after the Unlock")
+			testkit.Equal(t, held, 1, "ended holds after the Unlock")
 			if got, _ := events(work.(sdktrace.ReadOnlySpan)); !slices.Contains(got, "quorumlock: lease lost") || slices.Contains(got, "quorumlock: renewal late") != (tt.late > 0) {
 				t.Errorf("events of the work: %q", got)
 			}
@@ -265,47 +265,47 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 		call   func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error
 	}{
 		"held": {codes.Unset, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			locktest.Lock(t, n.NewClient().Mutex("x"))
-			return locktest.Err(m.TryLock(t.Context()))
+			testkit.Lock(t, n.NewClient().Mutex("x"))
+			return testkit.Err(m.TryLock(t.Context()))
 		}},
 		"no_quorum": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			n.Kill(1, 2)
-			return locktest.Err(m.TryLock(t.Context()))
+			return testkit.Err(m.TryLock(t.Context()))
 		}},
 		"timeout": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			locktest.Lock(t, n.NewClient().Mutex("x"))
-			return locktest.Err(m.Lock(locktest.Within(t, time.Second)))
+			testkit.Lock(t, n.NewClient().Mutex("x"))
+			return testkit.Err(m.Lock(testkit.Within(t, time.Second)))
 		}},
 		"unsent": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			locktest.Unlock(t, locktest.Lock(t, n.Client().Mutex("warm", quorumlock.WithObserver(nil))))
+			testkit.Unlock(t, testkit.Lock(t, n.Client().Mutex("warm", quorumlock.WithObserver(nil))))
 			n.Freeze()
 			for i := range 64 {
 				go func() { _, _ = n.Client().Mutex(fmt.Sprint(i), quorumlock.WithObserver(nil)).Lock(t.Context()) }()
 			}
 			synctest.Wait()
-			return locktest.Err(m.TryLock(locktest.Within(t, 10*time.Millisecond)))
+			return testkit.Err(m.TryLock(testkit.Within(t, 10*time.Millisecond)))
 		}},
 		"cancelled": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			locktest.Lock(t, n.NewClient().Mutex("x"))
+			testkit.Lock(t, n.NewClient().Mutex("x"))
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
-			return locktest.Err(m.Lock(ctx))
+			return testkit.Err(m.Lock(ctx))
 		}},
 		"closed": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			locktest.Lock(t, n.NewClient().Mutex("x"))
+			testkit.Lock(t, n.NewClient().Mutex("x"))
 			time.AfterFunc(time.Second, func() { _ = n.Client().Close() })
-			return locktest.Err(m.Lock(t.Context()))
+			return testkit.Err(m.Lock(t.Context()))
 		}},
 		"wrong_kind": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			locktest.Lock(t, n.NewClient().Semaphore("x", 2))
-			return locktest.Err(m.TryLock(t.Context()))
+			testkit.Lock(t, n.NewClient().Semaphore("x", 2))
+			return testkit.Err(m.TryLock(t.Context()))
 		}},
 		"misuse": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
-			reader := locktest.Lock(t, n.Client().RWMutex("x", quorumlock.WithObserver(nil)).RLocker())
-			return locktest.Err(m.TryLock(reader.Context()))
+			reader := testkit.Lock(t, n.Client().RWMutex("x", quorumlock.WithObserver(nil)).RLocker())
+			return testkit.Err(m.TryLock(reader.Context()))
 		}},
 	} {
-		locktest.Run(t, kind, func(t *testing.T) {
+		testkit.Run(t, kind, func(t *testing.T) {
 			s, nodes := observe(t)
 			if err := tt.call(t, nodes, nodes.Client().Mutex("x")); err == nil {
 				t.Fatal("no error")
@@ -313,7 +313,7 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 			s.wantNumber(1, "quorumlock.refused", "error.type="+kind)
 			s.wantNumber(1, "quorumlock.refused")
 			n, _ := s.durations("quorumlock.acquire.duration", "error.type="+kind)
-			locktest.Equal(t, n, 1, "values of acquire.duration with that error")
+			testkit.Equal(t, n, 1, "values of acquire.duration with that error")
 			s.wantNumber(0, "quorumlock.held")
 			s.wantNumber(0, "quorumlock.acquiring")
 			if l := s.spans.Ended()[0]; attr(l, "error.type") != kind || l.Status().Code != tt.status {
@@ -325,9 +325,9 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 
 // A renewal is due every third of the TTL, and confirmed a round trip later.
 func TestRenewalsAndNodesAreMeasured(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
-		lease := locktest.Lock(t, nodes.Client().Mutex("x"))
+		lease := testkit.Lock(t, nodes.Client().Mutex("x"))
 		time.Sleep(4 * time.Second) // a renewal at 3.3 s makes a connection
 		nodes.Delay(100 * time.Millisecond)
 		time.Sleep(7 * time.Second) // renewals at 6.7 and 10 s
@@ -344,15 +344,15 @@ func TestRenewalsAndNodesAreMeasured(t *testing.T) {
 		nodes.Restart(3)
 		time.Sleep(4 * time.Second)
 		s.wantNumber(3, "quorumlock.node.up")
-		locktest.Unlock(t, lease)
+		testkit.Unlock(t, lease)
 	})
 }
 
 // The nodes have yet to answer 16 attempts, so two others wait unsent.
 func TestTheAdmissionIsMeasured(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
-		locktest.Unlock(t, locktest.Lock(t, nodes.Client().Mutex("x")))
+		testkit.Unlock(t, testkit.Lock(t, nodes.Client().Mutex("x")))
 		nodes.Freeze()
 		for i := range 16 + 2 {
 			go func() {
@@ -378,17 +378,17 @@ func TestTheAdmissionIsMeasured(t *testing.T) {
 
 // The leases of one hold count once.
 func TestReentryIsNoSecondHold(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
 		m := nodes.Client().Mutex("x")
-		outer := locktest.Lock(t, m)
+		outer := testkit.Lock(t, m)
 		time.Sleep(time.Second)
-		inner := locktest.LockIn(t, outer.Context(), m)
+		inner := testkit.LockIn(t, outer.Context(), m)
 		s.wantNumber(1, "quorumlock.held")
-		locktest.Unlock(t, outer)
+		testkit.Unlock(t, outer)
 		s.wantNumber(1, "quorumlock.held")
 		time.Sleep(time.Second)
-		locktest.Unlock(t, inner)
+		testkit.Unlock(t, inner)
 		s.wantNumber(0, "quorumlock.held")
 		s.wantDurations(1, 2*time.Second, "quorumlock.hold.duration")
 	})
@@ -397,15 +397,15 @@ func TestReentryIsNoSecondHold(t *testing.T) {
 func TestNamesOfLocksAreThereOnlyIfAskedFor(t *testing.T) {
 	const locks = 100
 	for _, named := range []bool{false, true} {
-		locktest.Run(t, fmt.Sprint(named), func(t *testing.T) {
+		testkit.Run(t, fmt.Sprint(named), func(t *testing.T) {
 			s, nodes := observe(t, map[bool][]otellock.Option{true: {otellock.WithLockNames()}}[named]...)
 			other := nodes.NewClient()
 			for i := range locks {
 				m := nodes.Client().Mutex(fmt.Sprint("private-", i))
-				lease := locktest.Lock(t, m)
-				locktest.Refused(t, other.Mutex(m.Name(), s.option))
+				lease := testkit.Lock(t, m)
+				testkit.Refused(t, other.Mutex(m.Name(), s.option))
 				time.Sleep(4 * time.Second)
-				locktest.Unlock(t, lease)
+				testkit.Unlock(t, lease)
 			}
 			var dump strings.Builder
 			for _, sp := range s.spans.Ended() {
@@ -418,7 +418,7 @@ func TestNamesOfLocksAreThereOnlyIfAskedFor(t *testing.T) {
 					t.Errorf("%s has %d series", name, n)
 				}
 			}
-			locktest.Equal(t, strings.Contains(dump.String(), "private-"), named, "names of locks are there")
+			testkit.Equal(t, strings.Contains(dump.String(), "private-"), named, "names of locks are there")
 		})
 	}
 }
@@ -436,10 +436,10 @@ func series(m metricdata.Metrics) int {
 }
 
 func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
 		m := nodes.Client().Mutex("x")
-		locktest.Unlock(t, locktest.Lock(t, m))
+		testkit.Unlock(t, testkit.Lock(t, m))
 		d := s.metrics()["quorumlock.acquire.duration"].Data.(metricdata.Histogram[float64])
 		span := s.spans.Ended()[0].SpanContext().SpanID()
 		if e := d.DataPoints[0].Exemplars; len(e) != 1 || string(e[0].SpanID) != string(span[:]) {
@@ -450,18 +450,18 @@ func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
 
 // All kinds of locks have events, each as one lock.
 func TestEveryKindOfLockIsSeen(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		s, nodes := observe(t)
 		c := nodes.Client()
 		both, err := multilock.New([]quorumlock.Locker{c.Mutex("e"), c.Mutex("f")}, s.option)
-		locktest.Must(t, err, "New")
+		testkit.Must(t, err, "New")
 		locks := []quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b").RLocker(), c.Semaphore("c", 2), nodes.Node().Mutex("d", s.option), both}
 		var leases []*quorumlock.Lease
 		for _, l := range locks {
-			leases = append(leases, locktest.Lock(t, l))
+			leases = append(leases, testkit.Lock(t, l))
 		}
 		s.wantNumber(int64(len(locks)), "quorumlock.held")
-		locktest.UnlockAll(t, leases...)
+		testkit.UnlockAll(t, leases...)
 		s.wantNumber(0, "quorumlock.held")
 	})
 }
@@ -470,10 +470,10 @@ func TestBadProvidersAreRefused(t *testing.T) {
 	if _, err := otellock.New(otellock.WithTracerProvider(nil)); err == nil {
 		t.Error("a nil provider is accepted")
 	}
-	locktest.Equal(t, otellock.Link(nil).SpanContext.IsValid(), false, "Link(nil) is valid")
-	locktest.OK(t, locktest.Err(otellock.New()), "New with the global providers, which do nothing")
+	testkit.Equal(t, otellock.Link(nil).SpanContext.IsValid(), false, "Link(nil) is valid")
+	testkit.OK(t, testkit.Err(otellock.New()), "New with the global providers, which do nothing")
 	_, err := otellock.New(otellock.WithMeterProvider(failing{}))
-	locktest.Equal(t, fmt.Sprint(err), "quorumlock: otellock.New: no counter quorumlock.lost", "the error is one line")
+	testkit.Equal(t, fmt.Sprint(err), "quorumlock: otellock.New: no counter quorumlock.lost", "the error is one line")
 }
 
 // failing is a MeterProvider that fails to make counters.
@@ -493,7 +493,7 @@ func TestALossIsCalledSoWhateverTheNodesSay(t *testing.T) {
 		s, _ := observe(t)
 		lost := &quorumlock.LostError{Name: "x", Nodes: []*quorumlock.NodeError{{Node: "n", Err: why}}}
 		s.observer.Observe(t.Context(), quorumlock.Event{Kind: quorumlock.EventReleased, Lock: "x", Err: lost})
-		locktest.Equal(t, attr(s.spans.Ended()[0], "error.type"), "lost", "the type with %v at a node", why)
+		testkit.Equal(t, attr(s.spans.Ended()[0], "error.type"), "lost", "the type with %v at a node", why)
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 	pgxfence "github.com/quorumlock/quorumlock/contrib/pgx"
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit/dbserver"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 // postgres starts a server once for all tests, with the tables of their fences.

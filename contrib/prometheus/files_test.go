@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 func TestRulesPassPromtool(t *testing.T) {
@@ -57,7 +57,7 @@ func need(t *testing.T, programs ...string) {
 func read(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	locktest.Must(t, err, "ReadFile")
+	testkit.Must(t, err, "ReadFile")
 	return string(b)
 }
 
@@ -73,7 +73,7 @@ func queries(t *testing.T, job string) []string {
 			Targets []struct{ Expr string }
 		}
 	}
-	locktest.Must(t, json.Unmarshal([]byte(read(t, "dashboard.json")), &d), "Unmarshal")
+	testkit.Must(t, json.Unmarshal([]byte(read(t, "dashboard.json")), &d), "Unmarshal")
 	var all []string
 	var ids []int
 	for _, p := range d.Panels {

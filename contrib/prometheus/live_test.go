@@ -25,9 +25,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
 	promlock "github.com/quorumlock/quorumlock/contrib/prometheus"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
-	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/dbserver"
+	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -59,14 +59,14 @@ func TestAlertsFireWhenNodesAreKilled(t *testing.T) {
 		p.answersTheDashboard(t, name)
 	}
 
-	locktest.Must(t, servers[2].Close(), "Close")
+	testkit.Must(t, servers[2].Close(), "Close")
 	p.fires("QuorumlockQuorumAtRisk")
 	p.staysAt("QuorumlockQuorumAtRisk")
 	for _, lease := range leases {
-		locktest.OK(t, context.Cause(lease.Context()), "the lease ended with one node of three")
+		testkit.OK(t, context.Cause(lease.Context()), "the lease ended with one node of three")
 	}
 
-	locktest.Must(t, servers[1].Close(), "Close")
+	testkit.Must(t, servers[1].Close(), "Close")
 	p.fires("QuorumlockLockLost", "QuorumlockNoQuorum")
 	p.staysAt("QuorumlockLockLost", "QuorumlockNoQuorum")
 	for name := range services {
@@ -93,13 +93,13 @@ func nodes(t *testing.T) (servers []*dbserver.Server, urls []string) {
 	t.Helper()
 	for range 3 {
 		s, err := dbserver.Redis()
-		locktest.Must(t, err, "Redis")
+		testkit.Must(t, err, "Redis")
 		t.Cleanup(func() { _ = s.Close() })
 		admin := redis.NewClient(&redis.Options{Addr: s.Addr})
 		defer admin.Close() //nolint:errcheck // of no interest
 		eventually(t, "Redis answers", func() bool { return admin.Ping(t.Context()).Err() == nil })
 		for name, value := range map[string]string{"appendonly": "yes", "appendfsync": "always"} {
-			locktest.Must(t, admin.ConfigSet(t.Context(), name, value).Err(), "Err")
+			testkit.Must(t, admin.ConfigSet(t.Context(), name, value).Err(), "Err")
 		}
 		servers, urls = append(servers, s), append(urls, "redis://"+s.Addr)
 	}
@@ -128,10 +128,10 @@ func startService(t *testing.T, urls []string, name string, observe func(*client
 	t.Helper()
 	registry := client.NewRegistry()
 	observer, err := observe(registry)
-	locktest.Must(t, err, "observe")
+	testkit.Must(t, err, "observe")
 	option := quorumlock.WithObserver(observer)
 	c, err := redlock.Dial(urls)
-	locktest.Must(t, err, "Dial")
+	testkit.Must(t, err, "Dial")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	web := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -142,7 +142,7 @@ func startService(t *testing.T, urls []string, name string, observe func(*client
 		_ = c.Close() // nodes were killed
 	})
 	lease, err := c.Mutex("leader of "+name, option).Lock(ctx)
-	locktest.Must(t, err, "Lock")
+	testkit.Must(t, err, "Lock")
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
@@ -180,7 +180,7 @@ scrape_configs:
 		config += fmt.Sprintf("  - {job_name: %s, static_configs: [{targets: [%q]}]}\n", name, addr)
 	}
 	for name, text := range map[string]string{"rules.yaml": rules, "prometheus.yaml": config} {
-		locktest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600), "WriteFile")
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600), "WriteFile")
 	}
 	p := &server{t, freeAddr(t)}
 	start(t, exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
@@ -288,7 +288,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	locktest.Must(t, cmd.Start(), "Start")
+	testkit.Must(t, cmd.Start(), "Start")
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
@@ -301,7 +301,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	addr, err := freeport.Addr()
-	locktest.Must(t, err, "Addr")
+	testkit.Must(t, err, "Addr")
 	return addr
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
 	promlock "github.com/quorumlock/quorumlock/contrib/prometheus"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -39,7 +39,7 @@ func (o both) Observe(ctx context.Context, e quorumlock.Event) {
 func series(t *testing.T, r *client.Registry) map[string]string {
 	t.Helper()
 	families, err := r.Gather()
-	locktest.Must(t, err, "Gather")
+	testkit.Must(t, err, "Gather")
 	all := make(map[string]string)
 	for _, f := range families {
 		for _, m := range f.Metric {
@@ -74,28 +74,28 @@ func value(m *dto.Metric) string {
 // same series with the same values: the alerts and the dashboard work with either.
 func TestTheMetricsAreThoseOfOpenTelemetry(t *testing.T) {
 	for _, names := range []bool{false, true} {
-		locktest.Run(t, fmt.Sprint("names of locks: ", names), func(t *testing.T) {
+		testkit.Run(t, fmt.Sprint("names of locks: ", names), func(t *testing.T) {
 			ours, theirs := client.NewRegistry(), client.NewRegistry()
 			reader, err := exporter.New(exporter.WithRegisterer(theirs), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
-			locktest.Must(t, err, "New")
+			testkit.Must(t, err, "New")
 			otelOptions := []otellock.Option{otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))}
 			var options []promlock.Option
 			if names {
 				otelOptions, options = append(otelOptions, otellock.WithLockNames()), append(options, promlock.WithLockNames())
 			}
 			a, err := otellock.New(otelOptions...)
-			locktest.Must(t, err, "New")
+			testkit.Must(t, err, "New")
 			b, err := promlock.New(ours, options...)
-			locktest.Must(t, err, "New")
-			locktest.Equal(t, len(series(t, ours)), 6, "series before the first lock, one for each reason of a loss")
+			testkit.Must(t, err, "New")
+			testkit.Equal(t, len(series(t, ours)), 6, "series before the first lock, one for each reason of a loss")
 			happen(t, quorumlock.WithObserver(both{a, b}))
 			got, want := series(t, ours), series(t, theirs)
 			all := maps.Clone(got)
 			maps.Copy(all, want)
 			for name := range all {
-				locktest.Equal(t, got[name], want[name], "%s", name)
+				testkit.Equal(t, got[name], want[name], "%s", name)
 			}
-			locktest.Equal(t, got["quorumlock_unsent[]"], "GAUGE Attempts that wait in the process for room at the nodes. 2", "attempts that wait unsent")
+			testkit.Equal(t, got["quorumlock_unsent[]"], "GAUGE Attempts that wait in the process for room at the nodes. 2", "attempts that wait unsent")
 			if len(want) < 20 {
 				t.Errorf("only %d series: %v", len(want), want)
 			}
@@ -108,22 +108,22 @@ func happen(t *testing.T, option quorumlock.Option) {
 	t.Helper()
 	nodes := nodetest.Start(t, 3, option)
 	x, ctx := nodes.Client().Mutex("x"), t.Context()
-	lease := locktest.Lock(t, x)
-	inner := locktest.LockIn(t, lease.Context(), x)
-	locktest.Is(t, locktest.Err(nodes.NewClient(option).Mutex("x").TryLock(ctx)), quorumlock.ErrHeld, "TryLock")
+	lease := testkit.Lock(t, x)
+	inner := testkit.LockIn(t, lease.Context(), x)
+	testkit.Is(t, testkit.Err(nodes.NewClient(option).Mutex("x").TryLock(ctx)), quorumlock.ErrHeld, "TryLock")
 	go func() {
 		time.Sleep(15 * time.Second)
 		_, _ = inner.Unlock(ctx), lease.Unlock(ctx)
 	}()
-	limited := locktest.Within(t, time.Second)
-	locktest.Is(t, locktest.Err(nodes.NewClient(option).Mutex("x").Lock(limited)), context.DeadlineExceeded, "Lock")
-	next := locktest.Lock(t, nodes.NewClient(option).Mutex("x")) // waits, and is handed over
+	limited := testkit.Within(t, time.Second)
+	testkit.Is(t, testkit.Err(nodes.NewClient(option).Mutex("x").Lock(limited)), context.DeadlineExceeded, "Lock")
+	next := testkit.Lock(t, nodes.NewClient(option).Mutex("x")) // waits, and is handed over
 	nodes.Kill(1, 2)
 	<-next.Context().Done()
-	locktest.Is(t, next.Unlock(ctx), quorumlock.ErrLost, "Unlock")
-	locktest.Is(t, locktest.Err(x.TryLock(ctx)), quorumlock.ErrNoQuorum, "TryLock without a quorum")
+	testkit.Is(t, next.Unlock(ctx), quorumlock.ErrLost, "Unlock")
+	testkit.Is(t, testkit.Err(x.TryLock(ctx)), quorumlock.ErrNoQuorum, "TryLock without a quorum")
 	nodes.Restart(1, 2)
-	locktest.Lock(t, nodes.Client().Mutex("still held"))
+	testkit.Lock(t, nodes.Client().Mutex("still held"))
 	nodes.Freeze()
 	for i := range 16 + 2 { // two of them wait unsent
 		go func() { _, _ = nodes.Client().Mutex(fmt.Sprint("burst-", i)).Lock(ctx) }()
@@ -135,7 +135,7 @@ func happen(t *testing.T, option quorumlock.Option) {
 
 // connect replaces redlock.Dial(urls): three servers in the process.
 func connect(opts ...quorumlock.Option) (client *redlock.Client, stop func()) {
-	client, _, stop = locktest.Connect(3, opts...)
+	client, _, stop = testkit.Connect(3, opts...)
 	return client, stop
 }
 
@@ -144,12 +144,12 @@ func TestBadRegisterersAreRefused(t *testing.T) {
 		t.Errorf("a nil Registerer: %v", err)
 	}
 	r := client.NewRegistry()
-	locktest.Must(t, locktest.Err(promlock.New(r, nil)), "New")
+	testkit.Must(t, testkit.Err(promlock.New(r, nil)), "New")
 	_, err := promlock.New(r)
 	if err == nil || !strings.Contains(err.Error(), "give one Observer to all clients") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a second Observer: %v", err)
 	}
-	locktest.Equal(t, len(series(t, r)), 6, "series of the first Observer after the failure of the second")
+	testkit.Equal(t, len(series(t, r)), 6, "series of the first Observer after the failure of the second")
 	half := client.NewRegistry() // with one metric of that name
 	half.MustRegister(client.NewCounterVec(client.CounterOpts{Name: "quorumlock_refused_total"}, []string{"other"}))
 	if _, err := promlock.New(half); err == nil {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	riverlock "github.com/quorumlock/quorumlock/contrib/river"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 func ExampleExclusive() {
-	client, _, stop := internaltest.Connect(3) // in place of redlock.Dial(urls)
+	client, _, stop := testkit.Connect(3) // in place of redlock.Dial(urls)
 	defer stop()
 
 	one, err := riverlock.Exclusive(client.Lockers("myapp:customer:"), func(job *rivertype.JobRow) (string, bool) {

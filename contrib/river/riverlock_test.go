@@ -22,7 +22,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	riverlock "github.com/quorumlock/quorumlock/contrib/river"
-	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
@@ -46,13 +46,13 @@ func customer(job *rivertype.JobRow) (string, bool) {
 func migrated(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "river.sqlite"))
-	internaltest.Must(t, err, "Open")
-	t.Cleanup(func() { internaltest.OK(t, db.Close(), "Close") })
+	testkit.Must(t, err, "Open")
+	t.Cleanup(func() { testkit.OK(t, db.Close(), "Close") })
 	db.SetMaxOpenConns(1) // as River's driver needs it
 	migrator, err := rivermigrate.New(riversqlite.New(db), &rivermigrate.Config{Logger: quiet})
-	internaltest.Must(t, err, "the migrator")
+	testkit.Must(t, err, "the migrator")
 	_, err = migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)
-	internaltest.Must(t, err, "Migrate")
+	testkit.Must(t, err, "Migrate")
 	return db
 }
 
@@ -63,7 +63,7 @@ const snooze = 2 * time.Second
 func exclusive(t *testing.T, lock func(string) quorumlock.Locker) river.WorkerMiddlewareFunc {
 	t.Helper()
 	one, err := riverlock.Exclusive(lock, customer, snooze)
-	internaltest.Must(t, err, "Exclusive")
+	testkit.Must(t, err, "Exclusive")
 	return one
 }
 
@@ -79,18 +79,18 @@ func newBench(t *testing.T, lock func(string) quorumlock.Locker, work func(conte
 	t.Helper()
 	db := migrated(t)
 	tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil)
-	internaltest.Must(t, err, "BeginTx")
-	t.Cleanup(func() { internaltest.OK(t, tx.Rollback(), "Rollback") })
+	testkit.Must(t, err, "BeginTx")
+	t.Cleanup(func() { testkit.OK(t, tx.Rollback(), "Rollback") })
 	config := &river.Config{Logger: quiet, Middleware: []rivertype.Middleware{exclusive(t, lock)}}
 	client, err := river.NewClient(riversqlite.New(nil), &river.Config{Logger: quiet})
-	internaltest.Must(t, err, "NewClient")
+	testkit.Must(t, err, "NewClient")
 	return &bench{t, tx, rivertest.NewWorker(t, riversqlite.New(nil), config, river.WorkFunc(work)), client}
 }
 
 func (b *bench) insert(c string) *rivertype.JobRow {
 	b.t.Helper()
 	inserted, err := b.client.InsertTx(b.t.Context(), b.tx, Bill{c}, &river.InsertOpts{MaxAttempts: 2})
-	internaltest.Must(b.t, err, "Insert")
+	testkit.Must(b.t, err, "Insert")
 	return inserted.Job
 }
 
@@ -127,11 +127,11 @@ func TestAHeldLockSnoozesTheJobAndUsesUpNoAttempt(t *testing.T) {
 			t.Errorf("the job comes back at %v, with the errors %v: want it %v after %v, and none", at, job.Errors, snooze, before)
 		}
 	}
-	internaltest.Equal(t, runs, 0, "runs while the lock is held")
+	testkit.Equal(t, runs, 0, "runs while the lock is held")
 	release()
 	b.work(t.Context(), job, river.EventKindJobCompleted, rivertype.JobStateCompleted, 1)
-	internaltest.Equal(t, runs, 1, "runs")
-	internaltest.Unlock(t, internaltest.TryLock(t, lock)) // the job has released it
+	testkit.Equal(t, runs, 1, "runs")
+	testkit.Unlock(t, testkit.TryLock(t, lock)) // the job has released it
 }
 
 func TestALostLeaseIsAnErrorOfTheJob(t *testing.T) {
@@ -140,12 +140,12 @@ func TestALostLeaseIsAnErrorOfTheJob(t *testing.T) {
 		if job.Attempt == 1 {
 			lock.Lose()
 			<-ctx.Done()
-			internaltest.Is(t, context.Cause(ctx), quorumlock.ErrLost, "the cause of the worker's ctx")
+			testkit.Is(t, context.Cause(ctx), quorumlock.ErrLost, "the cause of the worker's ctx")
 		}
 		return nil // as if it had noticed nothing
 	})
 	job, err := b.work(t.Context(), b.insert("7"), river.EventKindJobFailed, rivertype.JobStateAvailable, 1)
-	internaltest.Is(t, err, quorumlock.ErrLost, "the job's error")
+	testkit.Is(t, err, quorumlock.ErrLost, "the job's error")
 	b.work(t.Context(), job, river.EventKindJobCompleted, rivertype.JobStateCompleted, 2)
 }
 
@@ -159,7 +159,7 @@ func TestAJobThatCompletedItselfDoesNotRunAgain(t *testing.T) {
 		return err
 	})
 	_, err := b.work(t.Context(), b.insert("7"), river.EventKindJobCompleted, rivertype.JobStateCompleted, 1)
-	internaltest.Is(t, err, quorumlock.ErrLost, "the job's error")
+	testkit.Is(t, err, quorumlock.ErrLost, "the job's error")
 }
 
 func TestOtherErrorsFailTheJob(t *testing.T) {
@@ -168,7 +168,7 @@ func TestOtherErrorsFailTheJob(t *testing.T) {
 	fails := func(ctx context.Context, name string, want error) {
 		t.Helper()
 		_, err := b.work(ctx, b.insert("7"), river.EventKindJobFailed, rivertype.JobStateAvailable, 1)
-		internaltest.Is(t, err, want, "%s", name)
+		testkit.Is(t, err, want, "%s", name)
 	}
 	work = func(context.Context) error { return io.EOF }
 	fails(t.Context(), "the worker's", io.EOF)
@@ -176,22 +176,22 @@ func TestOtherErrorsFailTheJob(t *testing.T) {
 	fails(t.Context(), "the worker's own lock", quorumlock.ErrHeld)
 	work = func(context.Context) error { panic("a bug") }
 	fails(t.Context(), "a panic", &rivertest.PanicError{})
-	internaltest.Unlock(t, internaltest.TryLock(t, lock)) // the jobs have released it
+	testkit.Unlock(t, testkit.TryLock(t, lock)) // the jobs have released it
 
 	work = func(context.Context) error { t.Error("the worker was called"); return nil }
 	lock.Fail(&quorumlock.QuorumError{Needed: 2})
 	fails(t.Context(), "an outage", quorumlock.ErrNoQuorum)
 	lock.Fail(nil)
-	lease := internaltest.Lock(t, lock)
+	lease := testkit.Lock(t, lock)
 	fails(lease.Context(), "within a lease", quorumlock.ErrDeadlock)
-	internaltest.Equal(t, lease.HoldCount(), 1, "the leases after it")
-	internaltest.Unlock(t, lease)
+	testkit.Equal(t, lease.HoldCount(), 1, "the leases after it")
+	testkit.Unlock(t, lease)
 }
 
 func TestAJobWithoutAKeyNeedsNoLock(t *testing.T) {
 	b := newBench(t, func(string) quorumlock.Locker { panic("a lock for nothing") }, func(ctx context.Context, _ *river.Job[Bill]) error {
 		_, leased := quorumlock.LeaseOf(ctx)
-		internaltest.Equal(t, leased, false, "LeaseOf")
+		testkit.Equal(t, leased, false, "LeaseOf")
 		return nil
 	})
 	b.work(t.Context(), b.insert(""), river.EventKindJobCompleted, rivertype.JobStateCompleted, 1)
@@ -228,7 +228,7 @@ func (c *crew) Work(_ context.Context, job *river.Job[Bill]) error {
 
 // Two River clients work on one queue, each with a client of the locks, as two processes have.
 func TestOneJobOfAKeyRunsAtATime(t *testing.T) {
-	internaltest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		db, nodes, c := migrated(t), nodetest.Start(t, 3), new(crew)
 		var snoozes int
 		var client *river.Client[*sql.Tx]
@@ -243,10 +243,10 @@ func TestOneJobOfAKeyRunsAtATime(t *testing.T) {
 				Queues:     map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 4}},
 				Workers:    workers,
 			})
-			internaltest.Must(t, err, "NewClient")
-			internaltest.Must(t, client.Start(context.WithoutCancel(t.Context())), "Start")
+			testkit.Must(t, err, "NewClient")
+			testkit.Must(t, client.Start(context.WithoutCancel(t.Context())), "Start")
 			stop := client.Stop
-			t.Cleanup(func() { internaltest.OK(t, stop(context.WithoutCancel(t.Context())), "Stop") })
+			t.Cleanup(func() { testkit.OK(t, stop(context.WithoutCancel(t.Context())), "Stop") })
 		}
 		events, cancel := client.Subscribe(river.EventKindJobSnoozed)
 		defer cancel()
@@ -254,13 +254,13 @@ func TestOneJobOfAKeyRunsAtATime(t *testing.T) {
 		for range jobs {
 			for _, customer := range []string{"7", "8"} {
 				_, err := client.Insert(t.Context(), Bill{customer}, &river.InsertOpts{MaxAttempts: 1})
-				internaltest.Must(t, err, "Insert")
+				testkit.Must(t, err, "Insert")
 			}
 		}
 		time.Sleep(time.Minute)
 		snoozes = len(events)
 		var left int
-		internaltest.Must(t, db.QueryRow("SELECT count(*) FROM river_job WHERE state <> 'completed'").Scan(&left), "count")
+		testkit.Must(t, db.QueryRow("SELECT count(*) FROM river_job WHERE state <> 'completed'").Scan(&left), "count")
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		t.Logf("%d runs, %d snoozes at one client", c.runs, snoozes)
@@ -278,16 +278,16 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	typed := func(string) quorumlock.Locker { return (*locktest.Locker)(nil) }
 	work := func(lock func(string) quorumlock.Locker, key string) error {
 		one, err := riverlock.Exclusive(lock, func(*rivertype.JobRow) (string, bool) { return key, true }, 0)
-		internaltest.Must(t, err, "Exclusive")
+		testkit.Must(t, err, "Exclusive")
 		return one.Work(t.Context(), &rivertype.JobRow{}, func(context.Context) error { return nil })
 	}
 	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
-		"no lock function":     {internaltest.Err(riverlock.Exclusive(nil, customer, 0)), "a function is nil"},
-		"no key function":      {internaltest.Err(riverlock.Exclusive(none, nil, 0)), "a function is nil"},
-		"a negative snooze":    {internaltest.Err(riverlock.Exclusive(none, customer, -1)), "snooze is -1ns"},
+		"no lock function":     {testkit.Err(riverlock.Exclusive(nil, customer, 0)), "a function is nil"},
+		"no key function":      {testkit.Err(riverlock.Exclusive(none, nil, 0)), "a function is nil"},
+		"a negative snooze":    {testkit.Err(riverlock.Exclusive(none, customer, -1)), "snooze is -1ns"},
 		"an empty key":         {work(none, ""), "the key is empty"},
 		"no lock":              {work(none, "7"), `returned nil for the key "7"`},
 		"no lock, with a type": {work(typed, "7"), `returned nil for the key "7"`},

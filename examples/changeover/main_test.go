@@ -22,8 +22,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/examples/internal/try"
-	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/quorumlock/quorumlock/examples/internal/try"
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit/dbserver"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 func TestFencedWriteToPostgres(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 func TestStaleIsToldFromMissing(t *testing.T) {
@@ -40,7 +40,7 @@ func TestStaleIsToldFromMissing(t *testing.T) {
 			},
 		}
 		for name, call := range rows {
-			locktest.Is(t, call("nobody", 5), fence.ErrMissing, "%s of a row that does not exist", name)
+			testkit.Is(t, call("nobody", 5), fence.ErrMissing, "%s of a row that does not exist", name)
 		}
 		for _, of := range []struct {
 			resource string // in errors
@@ -48,23 +48,23 @@ func TestStaleIsToldFromMissing(t *testing.T) {
 		}{{id, table}, {"accounts " + id, rows}} {
 			for name, call := range of.calls {
 				if name != "Mark" {
-					locktest.Is(t, call(id, 5), fence.ErrMissing, "%s of %q, which was never marked", name, of.resource)
+					testkit.Is(t, call(id, 5), fence.ErrMissing, "%s of %q, which was never marked", name, of.resource)
 				}
 			}
-			locktest.Equal(t, d.balance(t, id), 0, "the balance before the first mark")
+			testkit.Equal(t, d.balance(t, id), 0, "the balance before the first mark")
 			for _, token := range []uint64{5, 5, 7} { // a Mark may be repeated
-				locktest.OK(t, of.calls["Mark"](id, token), "Mark of %q with token %d", of.resource, token)
+				testkit.OK(t, of.calls["Mark"](id, token), "Mark of %q with token %d", of.resource, token)
 			}
 			for name, call := range of.calls {
-				locktest.OK(t, call(id, 7), "%s of %q with the token that was marked", name, of.resource)
+				testkit.OK(t, call(id, 7), "%s of %q with the token that was marked", name, of.resource)
 				err := call(id, 6)
-				locktest.Is(t, err, fence.ErrStale, "%s of %q with token 6 after 7", name, of.resource)
+				testkit.Is(t, err, fence.ErrStale, "%s of %q with token 6 after 7", name, of.resource)
 				if stale, ok := errors.AsType[*fence.StaleError](err); !ok || *stale != (fence.StaleError{Resource: of.resource, Token: 6, Seen: 7}) {
 					t.Errorf("%s of %q with token 6 after 7: %+v", name, of.resource, stale)
 				}
 			}
 		}
-		locktest.Equal(t, d.balance(t, id), 7, "the balance after a Set that was refused")
+		testkit.Equal(t, d.balance(t, id), 7, "the balance after a Set that was refused")
 	})
 }
 
@@ -99,23 +99,23 @@ func TestRunInTxCommitsAllOrNothing(t *testing.T) {
 					})
 				}
 				ok := func() error { return nil }
-				locktest.Is(t, write(9, func() error { return broken }), broken, "RunInTx")
+				testkit.Is(t, write(9, func() error { return broken }), broken, "RunInTx")
 				func() {
-					defer func() { locktest.Equal(t, recover(), any("broken"), "recovered") }()
+					defer func() { testkit.Equal(t, recover(), any("broken"), "recovered") }()
 					_ = write(9, func() error { panic("broken") })
 				}()
-				locktest.Equal(t, d.balance(t, id), before, "the balance after a failure and a panic")
+				testkit.Equal(t, d.balance(t, id), before, "the balance after a failure and a panic")
 				must(t, write(8, ok)) // the mark of 9 was rolled back, too
 				must(t, write(8, ok))
-				locktest.Is(t, write(7, func() error { t.Error("a stale holder has written"); return nil }), fence.ErrStale, "RunInTx with token 7 after 8")
+				testkit.Is(t, write(7, func() error { t.Error("a stale holder has written"); return nil }), fence.ErrStale, "RunInTx with token 7 after 8")
 				cancelled, cancel := context.WithCancel(fence.NewContext(t.Context(), 8))
 				err := runInTx(cancelled, func(*sql.Tx) error { cancel(); return nil })
-				locktest.Is(t, err, context.Canceled, "RunInTx, whose lease is lost")
-				locktest.Equal(t, d.balance(t, id), before+2, "the balance")
+				testkit.Is(t, err, context.Canceled, "RunInTx, whose lease is lost")
+				testkit.Equal(t, d.balance(t, id), before+2, "the balance")
 			})
 		}
 		err := f.rows.RunInTx(fence.NewContext(t.Context(), 1), d.db, "nobody", func(*sql.Tx) error { return nil })
-		locktest.Is(t, err, fence.ErrMissing, "RunInTx of a row that does not exist")
+		testkit.Is(t, err, fence.ErrMissing, "RunInTx of a row that does not exist")
 	})
 }
 
@@ -125,7 +125,7 @@ func TestResourcesAreToldApart(t *testing.T) {
 		f, ctx := d.migrate(t), t.Context()
 		must(t, f.table.Mark(ctx, d.db, "Apart", 9))
 		for _, name := range []string{"apart", "Apart ", "Äpart", "' OR 1=1 --", strings.Repeat("x", 255)} {
-			locktest.OK(t, f.table.Mark(ctx, d.db, name, 1), "Mark of %q", name)
+			testkit.OK(t, f.table.Mark(ctx, d.db, name, 1), "Mark of %q", name)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestARowWhoseTokenIsNullWasNeverMarked(t *testing.T) {
 			must(t, err)
 		}
 		set := func() error { return rows.Set(ctx, d.db, 1, 5, map[string]any{"written": 5}) }
-		locktest.Is(t, set(), fence.ErrMissing, "Set before Mark")
+		testkit.Is(t, set(), fence.ErrMissing, "Set before Mark")
 		var token, written sql.NullInt64
 		if err := d.db.QueryRowContext(ctx, "SELECT fence, written FROM nullable").Scan(&token, &written); err != nil || token.Valid || written.Valid {
 			t.Errorf("Set before Mark has left the token %v and the value %v, %v: want both NULL", token, written, err)
@@ -186,6 +186,6 @@ func TestCheckOutsideATransactionIsRefused(t *testing.T) {
 		must(t, err)
 		defer tx.Rollback() //nolint:errcheck // it has only looked
 		err = f.table.Check(ctx, tracing{tx}, "never marked", 1)
-		locktest.Is(t, err, fence.ErrMissing, "Check of a transaction inside another type")
+		testkit.Is(t, err, fence.ErrMissing, "Check of a transaction inside another type")
 	})
 }

@@ -20,9 +20,9 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit/dbserver"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 // database is one that the tests run on.

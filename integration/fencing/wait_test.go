@@ -12,19 +12,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 )
 
 // startReplicable starts a redis-server without a disk, and returns its address and its process.
 func startReplicable(t *testing.T, args ...string) (addr string, server *exec.Cmd) {
 	t.Helper()
 	addr, err := freeport.Addr()
-	locktest.Must(t, err, "a free port")
+	testkit.Must(t, err, "a free port")
 	host, port, _ := strings.Cut(addr, ":")
 	server = exec.Command("redis-server", append([]string{"--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "", "--repl-diskless-sync-delay", "0"}, args...)...)
-	locktest.Must(t, server.Start(), "redis-server")
+	testkit.Must(t, server.Start(), "redis-server")
 	t.Cleanup(func() {
 		_ = server.Process.Kill() // a frozen one, too
 		_ = server.Wait()
@@ -42,7 +42,7 @@ func TestWAITCountsTheMarkOfItsOwnConnection(t *testing.T) {
 	host, port, _ := strings.Cut(addr, ":")
 	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 20})
 	elsewhere := client.Conn() // its handshake is before all writes: Redis 7.0 counts the writes before a command
-	locktest.Must(t, elsewhere.Ping(t.Context()).Err(), "PING")
+	testkit.Must(t, elsewhere.Ping(t.Context()).Err(), "PING")
 	other, replica := startReplicable(t, "--replicaof", host, port)
 	copies := redis.NewClient(&redis.Options{Addr: other, MaxRetries: 20})
 	t.Cleanup(func() { _, _, _ = elsewhere.Close(), client.Close(), copies.Close() })
@@ -61,21 +61,21 @@ func TestWAITCountsTheMarkOfItsOwnConnection(t *testing.T) {
 	conn := client.Conn()
 	defer conn.Close() //nolint:errcheck // the test is over
 	stock, err := fence.NewRedis(conn, 0)
-	locktest.Must(t, err, "NewRedis")
-	locktest.Must(t, replica.Process.Signal(syscall.SIGSTOP), "SIGSTOP")
-	locktest.Must(t, stock.Mark(t.Context(), "shelf", 7), "Mark")
+	testkit.Must(t, err, "NewRedis")
+	testkit.Must(t, replica.Process.Signal(syscall.SIGSTOP), "SIGSTOP")
+	testkit.Must(t, stock.Mark(t.Context(), "shelf", 7), "Mark")
 	n, err := elsewhere.Wait(t.Context(), 1, limit).Result()
-	locktest.Must(t, err, "WAIT")
-	locktest.Equal(t, n, 1, "control: what another connection counts, though no replica has the mark")
+	testkit.Must(t, err, "WAIT")
+	testkit.Equal(t, n, 1, "control: what another connection counts, though no replica has the mark")
 	n, err = conn.Wait(t.Context(), 1, limit).Result()
-	locktest.Must(t, err, "WAIT")
-	locktest.Equal(t, n, 0, "replicas with the mark, while the replica is frozen")
+	testkit.Must(t, err, "WAIT")
+	testkit.Equal(t, n, 0, "replicas with the mark, while the replica is frozen")
 
-	locktest.Must(t, replica.Process.Signal(syscall.SIGCONT), "SIGCONT")
+	testkit.Must(t, replica.Process.Signal(syscall.SIGCONT), "SIGCONT")
 	n, err = conn.Wait(t.Context(), 1, 10*time.Second).Result()
-	locktest.Must(t, err, "WAIT")
-	locktest.Equal(t, n, 1, "replicas with the mark")
+	testkit.Must(t, err, "WAIT")
+	testkit.Equal(t, n, 1, "replicas with the mark")
 	got, err := copies.Get(t.Context(), "quorumlock_fence:{shelf}").Result()
-	locktest.Must(t, err, "GET")
-	locktest.Equal(t, got, "7", "the token at the replica")
+	testkit.Must(t, err, "GET")
+	testkit.Equal(t, got, "7", "the token at the replica")
 }

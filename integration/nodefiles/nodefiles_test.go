@@ -20,9 +20,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
-	"github.com/quorumlock/quorumlock/internal/locktest/require"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
+	"github.com/quorumlock/quorumlock/internal/testkit/require"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -180,15 +180,15 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 			addr := serve(t, conf, acl)
 			n, err := node.Dial("redis://locker:change-me@" + addr)
 			must(t, err)
-			c := locktest.Of(t, []*node.Node{n})
+			c := testkit.Of(t, []*node.Node{n})
 			health, err := c.Diagnose(t.Context())
-			locktest.OK(t, err, "Diagnose")
+			testkit.OK(t, err, "Diagnose")
 			for _, f := range health.Findings {
 				if f.Kind != redlock.FindingOneNode { // a fleet has more of them
 					t.Errorf("%v", f)
 				}
 			}
-			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+			testkit.Unlock(t, testkit.Lock(t, c.Mutex("x")))
 			admin := redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "change-me"})
 			defer admin.Close() //nolint:errcheck // the test ends
 			denied, err := admin.ACLLog(t.Context(), 10).Result()

@@ -1,6 +1,6 @@
 // Package core decides everything about one call of Lock: its attempts, its wait in the queues of
 // the nodes, and its hold with the renewals, the loss and the release. It is a pure state machine,
-// without goroutine, mutex, context, clock or I/O. The shell, package quorum, passes events to Step
+// without goroutine, mutex, context, clock or I/O. The shell, package client, passes events to Step
 // and carries out the effects.
 //
 //	machine.go   the machine, Step, the end of the validity

@@ -59,7 +59,7 @@ func breaks(why error) error {
 // overtaken is the error of a call that must not run any more, at a node that is up.
 type overtaken struct{ notSent }
 
-// Overtaken marks the error for package quorum.
+// Overtaken marks the error for package client.
 func (overtaken) Overtaken() {}
 
 // Failure returns err as an error of this node. A deadline has several forms; late marks one.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -29,7 +29,7 @@ type attempt struct {
 
 // line is the order of one waiter's calls in one lane.
 type line struct {
-	lane   quorum.Lane
+	lane   client.Lane
 	waiter string // empty for calls that need no order
 }
 
@@ -58,7 +58,7 @@ func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wi
 		if deadline.After(time.Now()) {
 			// A batch of renewals or releases does not wait for one of them: each has retries of
 			// its own.
-			answer(s.node.sendAlone(ctx, calls, l.lane == quorum.Foreground || len(calls) == 1))
+			answer(s.node.sendAlone(ctx, calls, l.lane == client.Foreground || len(calls) == 1))
 		} else {
 			answer(unanswered(calls, s.node.unsentNow()))
 		}

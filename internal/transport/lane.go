@@ -46,7 +46,7 @@ import (
 // while holding mu.
 type lane struct {
 	node   *Node
-	number int           // a quorum.Lane
+	number int           // a client.Lane
 	wake   chan struct{} // wakes the worker; capacity 1
 
 	mu       sync.Mutex

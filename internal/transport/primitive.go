@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -169,7 +169,7 @@ func (n *Node) call(ctx context.Context, c wire.Call, undo func(wire.Reply) *wir
 	}
 	answered := make(chan wire.Reply, 1)
 	var taken atomic.Bool // by the caller, or by undo
-	n.Do(ctx, quorum.Foreground, n.config.Timeout, []wire.Call{c}, func(rs []wire.Reply) {
+	n.Do(ctx, client.Foreground, n.config.Timeout, []wire.Call{c}, func(rs []wire.Reply) {
 		r := rs[0].Boxed()
 		if taken.CompareAndSwap(false, true) {
 			answered <- r
@@ -178,7 +178,7 @@ func (n *Node) call(ctx context.Context, c wire.Call, undo func(wire.Reply) *wir
 		}
 		if undo != nil {
 			if u := undo(r); u != nil {
-				n.Do(ctx, quorum.Foreground, n.config.Timeout, []wire.Call{*u}, func([]wire.Reply) { n.locks.End() })
+				n.Do(ctx, client.Foreground, n.config.Timeout, []wire.Call{*u}, func([]wire.Reply) { n.locks.End() })
 				return
 			}
 		}

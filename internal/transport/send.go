@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -16,7 +16,7 @@ import (
 // keep the slice. Do adds to guarded calls what the node knows of the server's age.
 //
 // ctx is for the hooks of a client that New was given: its values count, but not its end.
-func (n *Node) Do(ctx context.Context, lane quorum.Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *Node) Do(ctx context.Context, lane client.Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
 	answer = n.sight.join(calls, answer)
 	switch {
 	case len(calls) == 0:
@@ -33,11 +33,11 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, limit time.Duration, ca
 // lane returns the lane for so many calls. The first renewal of a process would wait for a
 // connection, which takes long in a busy process or to a distant node. So the other lane takes a
 // few calls meanwhile.
-func (n *Node) lane(number quorum.Lane, calls int) *lane {
+func (n *Node) lane(number client.Lane, calls int) *lane {
 	const few = 16
 	l := n.lanes[number]
-	if number == quorum.Background && !l.prepare() && calls <= few && n.lanes[quorum.Foreground].isConnected() {
-		return n.lanes[quorum.Foreground]
+	if number == client.Background && !l.prepare() && calls <= few && n.lanes[client.Foreground].isConnected() {
+		return n.lanes[client.Foreground]
 	}
 	return l
 }

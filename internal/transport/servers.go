@@ -40,7 +40,7 @@ type servers struct {
 	onMove func() // called, with mu held, if the address has moved on; must not block
 
 	mu     sync.Mutex
-	seats  [2]seat // by quorum.Lane
+	seats  [2]seat // by client.Lane
 	mute   bool    // the latest connection led to an unknown server: the next has no witness
 	latest string  // the server that the address led to last
 	former string  // the one before that

@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -53,7 +53,7 @@ type Node struct {
 	cluster bool // client spreads the locks over several servers
 	prompt  bool // client ends a call at its ctx's deadline
 
-	lanes        [2]*lane       // by quorum.Lane; nil for a client of New
+	lanes        [2]*lane       // by client.Lane; nil for a client of New
 	workers      errgroup.Group // of the lanes
 	connectLimit time.Duration  // limit of a lane's attempt to connect
 	shaking      atomic.Bool    // the last TLS handshake has not ended, or not with an answer
@@ -73,7 +73,7 @@ type Node struct {
 	end        context.CancelFunc
 
 	single single         // for a client of New
-	locks  *quorum.Client // for the node's own Mutexes and goroutines
+	locks  *client.Client // for the node's own Mutexes and goroutines
 	hub    hub
 	title  atomic.Pointer[string] // see Introduce
 	shards shards
@@ -192,7 +192,7 @@ func (n *Node) Err() error {
 }
 
 // Locks returns the client of the node's own locks.
-func (n *Node) Locks() *quorum.Client {
+func (n *Node) Locks() *client.Client {
 	if n == nil {
 		return nil
 	}
@@ -211,14 +211,14 @@ func (n *Node) configure(configure func(*Config)) error {
 	return nil
 }
 
-func (n *Node) start(client redis.UniversalClient) *Node {
-	n.client = client
+func (n *Node) start(rdb redis.UniversalClient) *Node {
+	n.client = rdb
 	n.unsent, n.late = n.Failure(errUnsent, true), n.Failure(context.DeadlineExceeded, true)
 	n.recalled = n.Failure(notSent{wire.ErrRecalled}, false)
 	n.single.node = n
 	n.open, n.end = context.WithCancel(context.Background())
-	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
-	n.hub.init(client)
+	n.locks = client.NewClient(quorumlock.DefaultLabel())
+	n.hub.init(rdb)
 	n.servers.onMove = n.hub.reconnect
 	if n.cluster {
 		n.hub.before = n.askForShards // the first listener may come before the first call
@@ -269,10 +269,10 @@ func (n *Node) Client() redis.UniversalClient {
 }
 
 // Close is CloseBy without a Shutdown.
-func (n *Node) Close() error { return n.CloseBy(quorum.CloseTime(context.Background())) }
+func (n *Node) Close() error { return n.CloseBy(client.CloseTime(context.Background())) }
 
 // CloseBy closes the node, and returns when its goroutines have ended, or at a time: see
-// [quorum.WaitUntil]. Held leases of the node's own Mutexes are lost: unlock first. A client that
+// [client.WaitUntil]. Held leases of the node's own Mutexes are lost: unlock first. A client that
 // New was given stays open.
 func (n *Node) CloseBy(until time.Time) error {
 	if n == nil {
@@ -293,7 +293,7 @@ func (n *Node) CloseBy(until time.Time) error {
 		all.Wait()
 		_ = n.workers.Wait() // its functions return no error
 	}()
-	quorum.WaitUntil(until, ended)
+	client.WaitUntil(until, ended)
 	n.locks.CloseBy(until) // the calls to a frozen node have failed since
 	if !n.owned {
 		return nil
@@ -304,4 +304,4 @@ func (n *Node) CloseBy(until time.Time) error {
 	return nil
 }
 
-var _ quorum.Node = (*Node)(nil)
+var _ client.Node = (*Node)(nil)

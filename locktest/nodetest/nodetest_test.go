@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // A holder keeps its lease while a minority is broken, and loses it in time when a majority is,
 // however it is broken.
@@ -20,34 +20,34 @@ func TestBrokenMajorityLosesTheLease(t *testing.T) {
 		"Cut": (*nodetest.Nodes).Cut, "Mute": (*nodetest.Nodes).Mute,
 		"Delay": func(n *nodetest.Nodes, numbers ...int) { n.Delay(time.Minute, numbers...) },
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			nodes := nodetest.Start(t, 5)
-			lease := locktest.Lock(t, nodes.Client().Mutex("x"))
+			lease := testkit.Lock(t, nodes.Client().Mutex("x"))
 			harm(nodes, 1, 2)
 			// Not in the moment of a renewal, which could restore the lease at a third node
 			// that has just forgotten it.
 			time.Sleep(time.Minute + time.Second)
-			locktest.Held(t, lease)
+			testkit.Held(t, lease)
 			harm(nodes, 3, 4, 5)
-			locktest.Lost(t, lease, quorumlock.DefaultTTL)
+			testkit.Lost(t, lease, quorumlock.DefaultTTL)
 			nodes.Thaw()
 			nodes.Delay(0)
 			nodes.Restart()
 			_ = lease.Unlock(t.Context()) // it is lost
-			other := locktest.Lock(t, nodes.NewClient().Mutex("x"))
-			locktest.Rises(t, lease, other)
-			locktest.Unlock(t, other)
+			other := testkit.Lock(t, nodes.NewClient().Mutex("x"))
+			testkit.Rises(t, lease, other)
+			testkit.Unlock(t, other)
 		})
 	}
 }
 
 func TestClientsOfTheSameNodesShareLocks(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		nodes := nodetest.Start(t, 3, quorumlock.WithTTL(time.Second))
-		lease := locktest.Lock(t, nodes.Client().Mutex("x"))
-		locktest.Refused(t, nodes.NewClient().Mutex("x"))
-		locktest.Refused(t, nodes.Node().Mutex("x"))
-		locktest.Unlock(t, lease)
+		lease := testkit.Lock(t, nodes.Client().Mutex("x"))
+		testkit.Refused(t, nodes.NewClient().Mutex("x"))
+		testkit.Refused(t, nodes.Node().Mutex("x"))
+		testkit.Unlock(t, lease)
 	})
 }
 
@@ -60,11 +60,11 @@ func TestTheExamples(t *testing.T) {
 // It works in real time, too.
 func TestNodesOutsideABubble(t *testing.T) {
 	nodes := nodetest.Start(t, 3)
-	lease := locktest.Lock(t, nodes.Client().Mutex("x"))
+	lease := testkit.Lock(t, nodes.Client().Mutex("x"))
 	nodes.Kill(1)
-	locktest.Unlock(t, lease)
+	testkit.Unlock(t, lease)
 	nodes.Kill(2)
-	_, err := nodes.Client().Mutex("x").Lock(locktest.Within(t, 100*time.Millisecond))
+	_, err := nodes.Client().Mutex("x").Lock(testkit.Within(t, 100*time.Millisecond))
 	if _, ok := errors.AsType[*quorumlock.QuorumError](err); !ok {
 		t.Errorf("Lock while two of three nodes are down: %v, want a *QuorumError", err)
 	}

@@ -74,7 +74,7 @@ func (p *Plan) detaches() {
 	}
 }
 
-// detach ends the hold, as in package quorum. worker.freed follows.
+// detach ends the hold, as in package client. worker.freed follows.
 func (c *call) detach(d time.Duration) {
 	t := c.process.tier
 	t.texts++

@@ -9,7 +9,7 @@
 //	go test ./proof/coresim -run Seeds -seed 42          one seed, with its trace
 //	go test ./proof/planted -run Planted -planted all -v -timeout 60m     builds every planted bug
 //
-// A process (process.go) is the shell of its machines, like package quorum, made of events. A
+// A process (process.go) is the shell of its machines, like package client, made of events. A
 // client's other decisions (the local queue, tickets, hints, renewals by node, pending releases,
 // the health of nodes, messages) are package engine's, in both. A process has workers (worker.go),
 // calls (call.go) and the lanes to the nodes (lane.go). A finished call recalls its first attempt

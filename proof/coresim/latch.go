@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
@@ -110,7 +110,7 @@ func (g generator) views(p *Plan) {
 	}
 }
 
-// latch is the shell of a latch in a process, as in package quorum. Its Wait hears no messages.
+// latch is the shell of a latch in a process, as in package client. Its Wait hears no messages.
 type latch struct {
 	process *process
 	terms   *engine.Latch

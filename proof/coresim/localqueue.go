@@ -2,7 +2,7 @@ package coresim
 
 import (
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/engine"
 )
 
 // localQueue returns the local queue of a worker's lock, the same one with and without renewal.

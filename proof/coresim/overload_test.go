@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
 
@@ -188,7 +188,7 @@ func TestOverloadCostsTimeAlone(t *testing.T) {
 		"two nodes stall during a burst":          {crowd: burst(5000, 4), script: 200 * us, stall: stall{2, time.Second / 2, 3 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(locktest.Thorough(5, 1)) {
+			for seed := range uint64(testkit.Thorough(5, 1)) {
 				if err := o.judge(t, seed); err != nil {
 					t.Errorf("seed %d: %v", seed, err)
 				}

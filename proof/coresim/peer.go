@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/engine"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )

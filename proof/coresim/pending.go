@@ -3,7 +3,7 @@ package coresim
 import (
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/engine"
 )
 
 // retries are the pending releases of a process at a node.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
@@ -63,7 +63,7 @@ func (do something) ring(time.Duration) { do() }
 func (t *tier) newProcess(i int) *process {
 	p := &process{tier: t, number: i, id: "p" + strconv.Itoa(i+1), live: make([]*call, 0, 4)}
 	if len(t.plan.Peers) > 0 {
-		p.id += "~" // as in the owners of package quorum, but not in Redisson's
+		p.id += "~" // as in the owners of package client, but not in Redisson's
 		p.redisson = &redisson{met: make(map[*lock]time.Duration)}
 	}
 	p.channel = wire.WakeChannel(p.id)
@@ -283,7 +283,7 @@ func (p *process) waiter(name string) *call {
 	return c
 }
 
-// close is quorum.Client's Close.
+// close is client.Client's Close.
 func (p *process) close() {
 	if p.dead || p.closed {
 		return

@@ -6,12 +6,12 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/engine"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
 
-// redisson carries out the decisions about Redisson's clients, as in package quorum. Only the
+// redisson carries out the decisions about Redisson's clients, as in package client. Only the
 // processes of plans with peers have one: in other plans there are no windows and no probes.
 type redisson struct {
 	engine.Redisson[site, *listening]

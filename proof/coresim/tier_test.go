@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/proof/shrink"
 )
 
 var (
 	oneSeed = flag.Int64("seed", -1, "run this seed alone, and print its trace")
-	seeds   = flag.Int("seeds", locktest.Thorough(5000, 1500), "how many seeds to run")
+	seeds   = flag.Int("seeds", testkit.Thorough(5000, 1500), "how many seeds to run")
 	shrunk  = flag.Bool("shrink", true, "show the smallest form of a seed that fails")
 	from    = flag.Int("from", 0, "the first of them")
 	all     = flag.Bool("all", false, "go on after a seed that fails, and count what fails")

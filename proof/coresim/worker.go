@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/quorum/engine"
+	"github.com/quorumlock/quorumlock/internal/engine"
 )
 
 // worker is one caller of a process: it takes the steps of a plan, one after another.

@@ -17,17 +17,17 @@ import (
 // mutexes has the files of the library with a mutex, and its level in package lockorder. No node of
 // the simulation is a cluster, so the mutex of shards.go is never locked there.
 var mutexes = map[string]reflect.Type{
-	"internal/quorum/alarms.go":         reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/call.go":           reflect.TypeFor[lockorder.Call](),
-	"internal/quorum/client.go":         reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/pending.go":        reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/admission.go":      reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/health.go":         reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/latch.go":          reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/lock.go":           reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/renewals.go":       reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/redisson.go":       reflect.TypeFor[lockorder.Leaf](),
-	"internal/quorum/subscriptions.go":  reflect.TypeFor[lockorder.Subscriptions](),
+	"internal/client/alarms.go":         reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/call.go":           reflect.TypeFor[lockorder.Call](),
+	"internal/client/client.go":         reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/pending.go":        reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/admission.go":      reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/health.go":         reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/latch.go":          reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/lock.go":           reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/renewals.go":       reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/redisson.go":       reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/subscriptions.go":  reflect.TypeFor[lockorder.Subscriptions](),
 	"internal/transport/hub.go":         reflect.TypeFor[lockorder.Hub](),
 	"internal/transport/lane.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/transport/movingslots.go": reflect.TypeFor[lockorder.Leaf](),
@@ -44,7 +44,7 @@ var mutex = regexp.MustCompile(`\bsync\.(?:RW)?Mutex\b`)
 // table with the code.
 func TakesMutexesInOrder(t *testing.T, pkg string, seeds int) {
 	root, files := root(t), make(map[string]string)
-	for _, folder := range []string{"internal/quorum", "internal/transport"} {
+	for _, folder := range []string{"internal/client", "internal/transport"} {
 		sources, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		if err != nil || len(sources) == 0 {
 			t.Fatalf("no sources in %s: %v", folder, err)

@@ -34,7 +34,7 @@ var bugs = []mutation.Bug{
 	bug("a handoff's validity starts when the waiter hears of it", "internal/core Machine.hold", "m.ttl = m.cfg.HandTTL", "m.start, m.ttl = now, m.cfg.HandTTL", wire(400, "backed by a quorum"), core(4000, "backed by a quorum")),
 	bug("a late renewal resurrects a lost hold", "internal/core Machine.checkDeadline", "m.Remaining(now) > 0", "m.Remaining(now) > -m.cfg.TTL", core(4000, "a machine does not spin")),
 	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.suspended, m.renew)", "m.renew", wire(400, "loss is told by the deadline"), core(4000, "loss is told by the deadline")),
-	bug("elapsed time comes from the wall clock alone", "internal/quorum Client.clocks", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000, "loss is told by the deadline")),
+	bug("elapsed time comes from the wall clock alone", "internal/client Client.clocks", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000, "loss is told by the deadline")),
 
 	// Votes.
 	bug("one vote fewer than a majority", "redlock Client.mutex", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400, "backed by a quorum")),
@@ -50,7 +50,7 @@ var bugs = []mutation.Bug{
 	bug("a release that failed is not sent again", "internal/core Do.IsRelease", "d == Release", "false", core(8000, "nothing is left behind")),
 	bug("a waiter's later attempt is recalled", "internal/wire Call.IsFirst", "strings.HasSuffix(c.args[0].text, \".1\")", "c.count > 0", wire(9000, "nothing is left behind")),
 	bug("an attempt for two locks is recalled by the release of one", "internal/transport lane.recall", "slices.EqualFunc(a.cmds, t.cmds, sameKey)", "slices.EqualFunc(a.cmds[:1], t.cmds[:1], sameKey)", tests("node", "TestAnUnsentAttempt")),
-	bug("Unlock of an inner lease releases the lock", "internal/quorum call.endLease", "len(c.hold.leases) == 0", "true", wire(400, "loss is told by the deadline")),
+	bug("Unlock of an inner lease releases the lock", "internal/client call.endLease", "len(c.hold.leases) == 0", "true", wire(400, "loss is told by the deadline")),
 	bug("a release does not check the owner", "scripts/release.lua", "  if not held then\n    left = -1", "  if redis.call('del', KEYS[1]) == 0 then\n    left = -1", wire(400, "nobody else's hold is touched")),
 
 	// Detached holds.
@@ -61,15 +61,15 @@ var bugs = []mutation.Bug{
 	// Fencing tokens.
 	bug("the token does not rise", "scripts/acquire.lua", "token = last >= oldest and last + 1", "token = last >= oldest and last", wire(400, "tokens are unique")),
 	bug("a hint from the past is believed", "scripts/acquire.lua", "asked <= math.max(last, oldest - 1)", "asked <= last", wire(4000, "tokens rise")),
-	bug("a hint from the future is believed", "scripts/acquire.lua", " or asked > now + 60000000 then", " then", tests("redlock/internal/token", "TestTokensFollowNoClientsClock")),
-	bug("a counter ends too early", "scripts/acquire.lua", "'240000'", "'110000'", tests("redlock/internal/token", "TestTokensRiseFromAClientAheadToOneBehind")),
-	bug("a counter in use ends too early", "scripts/acquire.lua", "if left ~= -1 and left < keep then", "if left == -2 then", tests("redlock/internal/token", "TestTokensRiseFromAClientAheadToOneBehind")),
+	bug("a hint from the future is believed", "scripts/acquire.lua", " or asked > now + 60000000 then", " then", tests("redlock/internal/tests/token", "TestTokensFollowNoClientsClock")),
+	bug("a counter ends too early", "scripts/acquire.lua", "'240000'", "'110000'", tests("redlock/internal/tests/token", "TestTokensRiseFromAClientAheadToOneBehind")),
+	bug("a counter in use ends too early", "scripts/acquire.lua", "if left ~= -1 and left < keep then", "if left == -2 then", tests("redlock/internal/tests/token", "TestTokensRiseFromAClientAheadToOneBehind")),
 
 	// The queues.
 	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400, "in ticket order")),
 	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200, "nothing is left behind"), core(4000, "nothing is left behind", "nothing fails while nothing is wrong")),
 	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000, "nothing is left behind", "somebody is granted in so many round trips")),
-	bug("a handoff is believed without proof", "internal/quorum/engine Message.Event", "m.handoff.ProvenBy(secret)", "true", core(4000, "backed by a quorum")),
+	bug("a handoff is believed without proof", "internal/engine Message.Event", "m.handoff.ProvenBy(secret)", "true", core(4000, "backed by a quorum")),
 	bug("a MultiLock is not told that its turn may have come", "internal/core Machine.summon", "c.summon()", "if c.summon(); len(m.Cells) > 7 { c.called = false }", wire(400, "somebody is granted in so many round trips"), core(8000, "somebody is granted in so many round trips")),
 
 	// Servers and connections.
@@ -83,19 +83,19 @@ var bugs = []mutation.Bug{
 	bug("first attempts go before all other calls", "internal/transport lane.queued", "func(yield func(*request) bool) { for t := range l.begun.all() { if !yield(t) { return } } l.fresh.all()(yield) }",
 		"func(yield func(*request) bool) { for t := range l.fresh.all() { if !yield(t) { return } }; l.begun.all()(yield) }", tests("node", "TestAttemptsGoLast")),
 	bug("the limit of a call begins when it is queued", "internal/transport lane.expire", "later(since, l.heard)", "since", tests("node", "TestCallsOverLanes")),
-	bug("an attempt that is not sent keeps its place", "internal/quorum/engine Limit.Return", "l.flight--", "", core(4000, "a place returns")),
-	bug("an attempt that is answered keeps its place", "internal/quorum/engine Limit.Landed", "l.flight--", "", core(400, "a place returns")),
-	bug("a limit never grows", "internal/quorum/engine Limit.Landed", "min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)", "min(max(want, l.most/2, leastLimit), l.most)",
+	bug("an attempt that is not sent keeps its place", "internal/engine Limit.Return", "l.flight--", "", core(4000, "a place returns")),
+	bug("an attempt that is answered keeps its place", "internal/engine Limit.Landed", "l.flight--", "", core(400, "a place returns")),
+	bug("a limit never grows", "internal/engine Limit.Landed", "min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)", "min(max(want, l.most/2, leastLimit), l.most)",
 		tests("proof/coresim", "TestOverloadCostsTimeAlone/distant_nodes")),
 
 	// Readers, slots, latches, Redisson, elections.
 	bug("a reader jumps a waiting writer", "scripts/share.lua", "  if blocked or not open then", "  if not open then", wire(400, "in ticket order")),
 	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400, "nobody else's hold is touched")),
 	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", wire(2000, "somebody acquires")),
-	bug("one node less than a quorum agrees on a latch", "internal/quorum/engine Look.agreed", "same >= k.latch.Need", "same >= max(k.latch.Need-1, 1)", wire(8000, "no latch is forgotten"), core(4000, "a latch is one set that grows", "a quorum has what is done")),
+	bug("one node less than a quorum agrees on a latch", "internal/engine Look.agreed", "same >= k.latch.Need", "same >= max(k.latch.Need-1, 1)", wire(8000, "no latch is forgotten"), core(4000, "a latch is one set that grows", "a quorum has what is done")),
 	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", wire(400, "a quorum has what is done")),
 	bug("Redisson's hold counts for nothing", "scripts/holds.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", wire(2000, "nobody else's hold is touched")),
-	bug("a member that Java has again counts as free", "internal/quorum/engine Redisson.Handed", "taken = append(taken, i)", "_ = i", tests("proof/redisson", "TestJavaAndGoShareAMultiLock/every_node")),
+	bug("a member that Java has again counts as free", "internal/engine Redisson.Handed", "taken = append(taken, i)", "_ = i", tests("proof/redisson", "TestJavaAndGoShareAMultiLock/every_node")),
 	bug("a leader of a minority is sure", "election Election.best", "lasting >= need", "lasting >= need-1", tests("election", "TestAMinority")),
 }
 

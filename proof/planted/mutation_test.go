@@ -16,12 +16,12 @@ func TestMutationsAreNoticed(t *testing.T) {
 	mutation.SkipUnlessAsked(t)
 	for name, m := range map[string]mutation.Mutations{
 		"core": {Of: "internal/core", By: []mutation.Proof{tests("internal/core", "."), core(5000),
-			tests("redlock/internal/hold", "Attach|Detach|Text|AHold|AQuorum|Away|Park|OwnCell")}},
+			tests("redlock/internal/tests/hold", "Attach|Detach|Text|AHold|AQuorum|Away|Park|OwnCell")}},
 		"wire": {Of: "internal/wire", By: []mutation.Proof{core(1000), tests("internal/wire", "."), tests("scripts", "."), wire(200),
-			tests("node", "."), tests("redlock/internal/kinds", "."), tests("redlock", "Ready|Diagnose|Guard")}},
-		"engine": {Of: "internal/quorum/engine", By: []mutation.Proof{tests("internal/quorum/engine", "."), core(5000),
-			tests("internal/quorum", "."), tests("redlock/internal/kinds", "Latch"), wire(200), tests("proof/redisson", ".")}},
-		"shell":     {Of: "internal/quorum", Except: []string{"boottime_linux.go", "boottime_other.go"}, By: append([]mutation.Proof{wire(200), tests("internal/quorum", "."), tests("redlock", ".")}, ofRedlock()...)},
+			tests("node", "."), tests("redlock/internal/tests/kinds", "."), tests("redlock", "Ready|Diagnose|Guard")}},
+		"engine": {Of: "internal/engine", By: []mutation.Proof{tests("internal/engine", "."), core(5000),
+			tests("internal/client", "."), tests("redlock/internal/tests/kinds", "Latch"), wire(200), tests("proof/redisson", ".")}},
+		"shell":     {Of: "internal/client", Except: []string{"boottime_linux.go", "boottime_other.go"}, By: append([]mutation.Proof{wire(200), tests("internal/client", "."), tests("redlock", ".")}, ofRedlock()...)},
 		"transport": {Of: "internal/transport", By: []mutation.Proof{wire(100), tests("node", "."), tests("internal/transport", ".")}},
 	} {
 		t.Run(name, func(t *testing.T) { m.Score(t) })

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/proof/redisson"
 )
@@ -130,7 +130,7 @@ func contend(t *testing.T, java []javaLock, golang []quorumlock.Locker, late, ho
 			if err != nil {
 				return nil, err
 			}
-			return func() { locktest.MustUnlock(t, lease) }, nil
+			return func() { testkit.MustUnlock(t, lease) }, nil
 		}, &c.golang, &c.golangWorst)
 	}
 	wg.Wait()
@@ -141,7 +141,7 @@ func contend(t *testing.T, java []javaLock, golang []quorumlock.Locker, late, ho
 // skipRace skips a long contest under the race detector. Shorter tests cover its concurrency.
 func skipRace(t *testing.T) {
 	t.Helper()
-	if locktest.Race {
+	if testkit.Race {
 		t.Skip("the race detector makes it take minutes")
 	}
 }
@@ -166,7 +166,7 @@ func TestJavaAndGoShareALock(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, servers := locktest.Fleet(t, tt.golang, tt.nodes, tt.opts...)
+				clients, servers := testkit.Fleet(t, tt.golang, tt.nodes, tt.opts...)
 				for i, s := range servers {
 					s.Delay(100*time.Microsecond + time.Duration(i)*10*time.Microsecond)
 				}
@@ -205,12 +205,12 @@ func TestJavaClientsThatDoNotListenAreNotStarved(t *testing.T) {
 		"RSpinLock": {func(c *redisson.Client) javaLock { return single{c.SpinLock("x")} }, 0.0001, 150 * time.Second},
 		"RFairLock": {func(c *redisson.Client) javaLock { return single{c.FairLock("x")} }, 0.01, 5 * time.Second},
 	} {
-		if tt.worst > locktest.Thorough(time.Hour, time.Minute) {
+		if tt.worst > testkit.Thorough(time.Hour, time.Minute) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, servers := locktest.Fleet(t, 4, 1)
+				clients, servers := testkit.Fleet(t, 4, 1)
 				servers[0].Delay(100 * time.Microsecond)
 				var golang []quorumlock.Locker
 				for _, c := range clients {
@@ -242,7 +242,7 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 	for name, leaves := range map[string]bool{"by the first waiter": false, "by the second, when the first has gone": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := locktest.Fleet(t, 2, 3)
+				c, servers := testkit.Fleet(t, 2, 3)
 				java := javaLockOf(jvm(t, servers), "x")
 				if err := java.Lock(t.Context()); err != nil {
 					t.Fatal(err)
@@ -254,7 +254,7 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 					time.Sleep(5 * time.Millisecond)
 				}
 				got := make(chan *quorumlock.Lease)
-				go func() { got <- locktest.MustLock(t, c[1].Mutex("x")) }()
+				go func() { got <- testkit.MustLock(t, c[1].Mutex("x")) }()
 				// If the first waiter leaves, the second notices by itself after a while.
 				if time.Sleep(200 * time.Millisecond); !leaves {
 					time.Sleep(5 * time.Second)
@@ -265,8 +265,8 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 				if d := time.Since(released); d > 20*time.Millisecond {
 					t.Errorf("served %v after the release", d)
 				}
-				locktest.MustUnlock(t, lease)
-				locktest.NoLocks(t, servers)
+				testkit.MustUnlock(t, lease)
+				testkit.NoLocks(t, servers)
 			})
 		})
 	}
@@ -277,28 +277,28 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := locktest.Fleet(t, 2, 1)
+		c, servers := testkit.Fleet(t, 2, 1)
 		listeners := func() int {
 			return servers[0].Redis.PubSubNumSub(wire.UnlockChannel("x"))[wire.UnlockChannel("x")]
 		}
-		lease := locktest.MustLock(t, c[0].Mutex("x"))
-		got := locktest.Waiter(t, c[1].Mutex("x"))
+		lease := testkit.MustLock(t, c[0].Mutex("x"))
+		got := testkit.Waiter(t, c[1].Mutex("x"))
 		if n := listeners(); n != 0 {
 			t.Errorf("%d listen to Redisson's channel, and nobody has met it", n)
 		}
-		locktest.MustUnlock(t, lease)
-		locktest.MustUnlock(t, locktest.Served(t, got, lease))
+		testkit.MustUnlock(t, lease)
+		testkit.MustUnlock(t, testkit.Served(t, got, lease))
 
 		java := javaLockOf(jvm(t, servers), "x")
 		if err := java.Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		got = locktest.Waiter(t, c[1].Mutex("x"))
+		got = testkit.Waiter(t, c[1].Mutex("x"))
 		if n := listeners(); n != 1 {
 			t.Errorf("%d listen to Redisson's channel while Java has the lock", n)
 		}
 		java.Unlock(t.Context())
-		locktest.MustUnlock(t, locktest.Served(t, got, lease))
+		testkit.MustUnlock(t, testkit.Served(t, got, lease))
 		time.Sleep(9 * time.Second)
 		if n := listeners(); n != 1 {
 			t.Errorf("%d listen 9 s after Java has left", n)
@@ -315,20 +315,20 @@ func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 func TestAWaiterThatMeetsRedissonLateListens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := locktest.Fleet(t, 2, 3)
-		lease := locktest.MustLock(t, c[0].Mutex("x"))
-		got := locktest.Waiter(t, c[1].Mutex("x")) // its client is subscribed from now on
-		locktest.MustUnlock(t, lease)
-		locktest.MustUnlock(t, locktest.Served(t, got, lease))
+		c, servers := testkit.Fleet(t, 2, 3)
+		lease := testkit.MustLock(t, c[0].Mutex("x"))
+		got := testkit.Waiter(t, c[1].Mutex("x")) // its client is subscribed from now on
+		testkit.MustUnlock(t, lease)
+		testkit.MustUnlock(t, testkit.Served(t, got, lease))
 		time.Sleep(time.Millisecond) // all nodes are free: nobody but the last waiter meets Java in its wait
 
 		java := javaLockOf(jvm(t, servers[2:]), "x")
 		if err := java.Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		lease = locktest.MustLock(t, c[0].Mutex("x"))
+		lease = testkit.MustLock(t, c[0].Mutex("x"))
 		servers[2].Delay(30 * time.Millisecond)
-		got = locktest.Waiter(t, c[1].Mutex("x"))
+		got = testkit.Waiter(t, c[1].Mutex("x"))
 		time.Sleep(100 * time.Millisecond)
 		servers[2].Delay(0)
 		time.Sleep(100 * time.Millisecond)
@@ -336,8 +336,8 @@ func TestAWaiterThatMeetsRedissonLateListens(t *testing.T) {
 			t.Errorf("%d listen to Redisson's channel, want 1", n)
 		}
 		java.Unlock(t.Context())
-		locktest.MustUnlock(t, lease)
-		locktest.MustUnlock(t, locktest.Served(t, got, lease))
+		testkit.MustUnlock(t, lease)
+		testkit.MustUnlock(t, testkit.Served(t, got, lease))
 	})
 }
 
@@ -345,7 +345,7 @@ func TestAWaiterThatMeetsRedissonLateListens(t *testing.T) {
 func TestAnAttemptHearsAReleaseByRedisson(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := locktest.Fleet(t, 1, 1)
+		c, servers := testkit.Fleet(t, 1, 1)
 		java := javaLockOf(jvm(t, servers), "x")
 		hold := func() {
 			if err := java.Lock(t.Context()); err != nil {
@@ -353,10 +353,10 @@ func TestAnAttemptHearsAReleaseByRedisson(t *testing.T) {
 			}
 		}
 		hold()
-		got := locktest.Waiter(t, c[0].Mutex("x")) // subscribes
+		got := testkit.Waiter(t, c[0].Mutex("x")) // subscribes
 		time.Sleep(time.Second)
 		java.Unlock(t.Context())
-		locktest.MustUnlock(t, <-got)
+		testkit.MustUnlock(t, <-got)
 		hold()
 		servers[0].After(func(embedded.Run) {
 			servers[0].After(nil)
@@ -364,8 +364,8 @@ func TestAnAttemptHearsAReleaseByRedisson(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		})
 		began := time.Now()
-		locktest.MustUnlock(t, locktest.MustLock(t, c[0].Mutex("x")))
-		locktest.Took(t, began, 0, 100*time.Millisecond, "Lock")
+		testkit.MustUnlock(t, testkit.MustLock(t, c[0].Mutex("x")))
+		testkit.Took(t, began, 0, 100*time.Millisecond, "Lock")
 	})
 }
 
@@ -374,14 +374,14 @@ func TestAnAttemptHearsAReleaseByRedisson(t *testing.T) {
 func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := locktest.Fleet(t, 1, 1)
+		c, servers := testkit.Fleet(t, 1, 1)
 		java := jvm(t, servers)[0].FairLock("x")
-		lease := locktest.MustLock(t, c[0].Mutex("x"))
+		lease := testkit.MustLock(t, c[0].Mutex("x"))
 		got := make(chan error, 1)
 		go func() { got <- java.Lock(t.Context()) }()
 		time.Sleep(time.Second)
 		began := time.Now()
-		locktest.MustUnlock(t, lease)
+		testkit.MustUnlock(t, lease)
 		if err := <-got; err != nil || time.Since(began) > time.Second {
 			t.Errorf("Java has the lock after %v: %v", time.Since(began), err)
 		}
@@ -401,23 +401,23 @@ func TestFencingTokensOutliveDaysOfJavaAlone(t *testing.T) {
 
 func tokensOutliveDaysOfJavaAlone(t *testing.T, goIsFirst bool) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := locktest.Fleet(t, 2, 1)
+		c, servers := testkit.Fleet(t, 2, 1)
 		java := jvm(t, servers)[0].FencedLock("x")
 		if goIsFirst {
-			locktest.MustUnlock(t, locktest.MustLock(t, c[1].Mutex("x")))
+			testkit.MustUnlock(t, testkit.MustLock(t, c[1].Mutex("x")))
 		}
 		if err := java.Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		got := locktest.Waiter(t, c[0].Mutex("x"))
+		got := testkit.Waiter(t, c[0].Mutex("x"))
 		if err := java.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		lease := <-got
-		locktest.MustUnlock(t, lease)
+		testkit.MustUnlock(t, lease)
 		time.Sleep(5 * time.Hour)
-		lease = locktest.MustLock(t, c[1].Mutex("x")) // this client has seen no peer lately
-		locktest.MustUnlock(t, lease)
+		lease = testkit.MustLock(t, c[1].Mutex("x")) // this client has seen no peer lately
+		testkit.MustUnlock(t, lease)
 		last := lease.Token()
 		for range 10 {
 			time.Sleep(24 * time.Hour)
@@ -433,10 +433,10 @@ func tokensOutliveDaysOfJavaAlone(t *testing.T, goIsFirst bool) {
 				t.Fatal(err)
 			}
 		}
-		if lease := locktest.MustLock(t, c[1].Mutex("x")); lease.Token() <= last {
+		if lease := testkit.MustLock(t, c[1].Mutex("x")); lease.Token() <= last {
 			t.Errorf("Go's token is %d after Java's %d", lease.Token(), last)
 		} else {
-			locktest.MustUnlock(t, lease)
+			testkit.MustUnlock(t, lease)
 		}
 	})
 }

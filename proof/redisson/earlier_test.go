@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/proof/redisson"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -27,46 +27,46 @@ func TestJavaHearsThatALockEndsEarlier(t *testing.T) {
 	sleep := func() { time.Sleep(time.Second) } // Java begins to wait
 	for name, run := range map[string]func(w world){
 		"UnlockAfter": func(w world) {
-			lease := locktest.MustLock(w, w.c.Mutex("x"))
+			lease := testkit.MustLock(w, w.c.Mutex("x"))
 			sleep()
-			locktest.Must(w, lease.UnlockAfter(w.Context(), rest), "UnlockAfter")
+			testkit.Must(w, lease.UnlockAfter(w.Context(), rest), "UnlockAfter")
 		},
 		"UnlockAfter of a reader": func(w world) {
-			lease := locktest.MustLock(w, w.c.RWMutex("x").RLocker())
+			lease := testkit.MustLock(w, w.c.RWMutex("x").RLocker())
 			sleep()
-			locktest.Must(w, lease.UnlockAfter(w.Context(), rest), "UnlockAfter")
+			testkit.Must(w, lease.UnlockAfter(w.Context(), rest), "UnlockAfter")
 		},
 		"a Detach that nobody attaches": func(w world) {
-			lease := locktest.MustLock(w, w.c.Mutex("x"))
+			lease := testkit.MustLock(w, w.c.Mutex("x"))
 			sleep()
-			locktest.Must(w, locktest.Err(lease.Detach(w.Context(), rest)), "Detach")
+			testkit.Must(w, testkit.Err(lease.Detach(w.Context(), rest)), "Detach")
 		},
 		"an Attach with a shorter TTL": func(w world) {
-			text, err := locktest.MustLock(w, w.c.Mutex("x")).Detach(w.Context(), ttl)
-			locktest.Must(w, err, "Detach")
+			text, err := testkit.MustLock(w, w.c.Mutex("x")).Detach(w.Context(), ttl)
+			testkit.Must(w, err, "Detach")
 			sleep()
-			locktest.Must(w, locktest.Err(w.other.Attach(w.Context(), text)), "Attach")
+			testkit.Must(w, testkit.Err(w.other.Attach(w.Context(), text)), "Attach")
 			time.Sleep(rest / 2) // the first renewal
-			locktest.Must(w, w.other.Close(), "Close")
+			testkit.Must(w, w.other.Close(), "Close")
 		},
 		"the end of the longest share": func(w world) {
-			long := locktest.MustLock(w, w.c.RWMutex("x").RLocker())
+			long := testkit.MustLock(w, w.c.RWMutex("x").RLocker())
 			sleep()
-			locktest.MustLock(w, w.other.RWMutex("x").RLocker())
-			locktest.Must(w, w.other.Close(), "Close")
-			locktest.MustUnlock(w, long)
+			testkit.MustLock(w, w.other.RWMutex("x").RLocker())
+			testkit.Must(w, w.other.Close(), "Close")
+			testkit.MustUnlock(w, long)
 		},
 		"Node.Renew": func(w world) {
 			owner := quorumlock.NewOwner()
-			locktest.Must(w, locktest.Err(w.node.Acquire(w.Context(), "x", owner, ttl, 1)), "Acquire")
+			testkit.Must(w, testkit.Err(w.node.Acquire(w.Context(), "x", owner, ttl, 1)), "Acquire")
 			sleep()
-			locktest.Must(w, locktest.Err(w.node.Renew(w.Context(), "x", owner, rest)), "Renew")
+			testkit.Must(w, testkit.Err(w.node.Renew(w.Context(), "x", owner, rest)), "Renew")
 		},
 		"Node.Acquire again": func(w world) {
 			owner := quorumlock.NewOwner()
-			locktest.Must(w, locktest.Err(w.node.Acquire(w.Context(), "x", owner, ttl, 1)), "Acquire")
+			testkit.Must(w, testkit.Err(w.node.Acquire(w.Context(), "x", owner, ttl, 1)), "Acquire")
 			sleep()
-			locktest.Must(w, locktest.Err(w.node.Acquire(w.Context(), "x", owner, rest, 2)), "Acquire")
+			testkit.Must(w, testkit.Err(w.node.Acquire(w.Context(), "x", owner, rest, 2)), "Acquire")
 		},
 	} {
 		for kind, of := range map[string]func(*redisson.Client) *redisson.Lock{
@@ -75,17 +75,17 @@ func TestJavaHearsThatALockEndsEarlier(t *testing.T) {
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := locktest.Client(t, 1, quorumlock.WithTTL(ttl))
-					other, _ := locktest.Another(t, servers, quorumlock.WithTTL(rest))
+					c, servers := testkit.Client(t, 1, quorumlock.WithTTL(ttl))
+					other, _ := testkit.Another(t, servers, quorumlock.WithTTL(rest))
 					java := of(jvm(t, servers)[0])
 					got := make(chan error, 1)
 					time.AfterFunc(500*time.Millisecond, func() { _, _ = java.TryLockFor(t.Context(), rest, 0) })
 					time.AfterFunc(600*time.Millisecond, func() { got <- java.OnThread(2).Lock(t.Context()) })
-					_, nodes := locktest.Paths(t, servers)
+					_, nodes := testkit.Paths(t, servers)
 					run(world{t, c, other, nodes[0]})
 					shortened := time.Now()
-					locktest.Must(t, <-got, "lock of the second thread")
-					locktest.Took(t, shortened, rest/2, rest+10*time.Millisecond, "the second thread's wait")
+					testkit.Must(t, <-got, "lock of the second thread")
+					testkit.Took(t, shortened, rest/2, rest+10*time.Millisecond, "the second thread's wait")
 				})
 			})
 		}
@@ -96,7 +96,7 @@ func TestJavaHearsThatALockEndsEarlier(t *testing.T) {
 func TestJavaHasItsShareBesideUnlockAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 1)
+		c, servers := testkit.Client(t, 1)
 		servers[0].Delay(100 * time.Microsecond)
 		java, m := javaLockOf(jvm(t, servers), "x"), c.Mutex("x")
 		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
@@ -114,7 +114,7 @@ func TestJavaHasItsShareBesideUnlockAfter(t *testing.T) {
 			for lease, err := m.Lock(ctx); err == nil; lease, err = m.Lock(ctx) {
 				golangs++
 				time.Sleep(time.Millisecond)
-				locktest.OK(t, lease.UnlockAfter(t.Context(), 2*time.Millisecond), "UnlockAfter")
+				testkit.OK(t, lease.UnlockAfter(t.Context(), 2*time.Millisecond), "UnlockAfter")
 			}
 		})
 		both.Wait()

@@ -6,15 +6,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/proof/redisson"
 )
 
 func TestForceUnlockFreesALockOfRedissons(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		_, nodes := locktest.Paths(t, servers)
+		c, servers := testkit.Client(t, 3)
+		_, nodes := testkit.Paths(t, servers)
 		for _, n := range nodes {
 			java := redisson.New(n.Client())
 			java.ID = "5cbe9c86-0c1e-4f0e-8dd4-5a8ad4b4b3e7" // one JVM
@@ -22,10 +22,10 @@ func TestForceUnlockFreesALockOfRedissons(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		locktest.Refused(t, c.Mutex("x"))
+		testkit.Refused(t, c.Mutex("x"))
 		if err := c.Mutex("x").ForceUnlock(context.Background()); err != nil {
 			t.Error(err)
 		}
-		locktest.NoLocks(t, servers)
+		testkit.NoLocks(t, servers)
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/proof/redisson"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -24,20 +24,20 @@ type goKind struct {
 }
 
 var goKinds = map[string]goKind{
-	"Mutex":        {func(t *testing.T, c *redlock.Client) *quorumlock.Lease { return locktest.MustLock(t, c.Mutex("x")) }, false},
-	"RWMutex.Lock": {func(t *testing.T, c *redlock.Client) *quorumlock.Lease { return locktest.MustLock(t, c.RWMutex("x")) }, false},
+	"Mutex":        {func(t *testing.T, c *redlock.Client) *quorumlock.Lease { return testkit.MustLock(t, c.Mutex("x")) }, false},
+	"RWMutex.Lock": {func(t *testing.T, c *redlock.Client) *quorumlock.Lease { return testkit.MustLock(t, c.RWMutex("x")) }, false},
 	"RWMutex.RLock": {func(t *testing.T, c *redlock.Client) *quorumlock.Lease {
-		return locktest.MustLock(t, c.RWMutex("x").RLocker())
+		return testkit.MustLock(t, c.RWMutex("x").RLocker())
 	}, false},
 	"Semaphore": {func(t *testing.T, c *redlock.Client) *quorumlock.Lease {
-		return locktest.MustLock(t, c.Semaphore("x", 2))
+		return testkit.MustLock(t, c.Semaphore("x", 2))
 	}, true},
 	"Latch": {func(t *testing.T, c *redlock.Client) *quorumlock.Lease {
-		locktest.Done(t, c.Latch("x", 2), "a")
+		testkit.Done(t, c.Latch("x", 2), "a")
 		return nil
 	}, false},
 	"open Latch": {func(t *testing.T, c *redlock.Client) *quorumlock.Lease {
-		locktest.Done(t, c.Latch("x", 2), "a", "b")
+		testkit.Done(t, c.Latch("x", 2), "a", "b")
 		return nil
 	}, false},
 }
@@ -135,7 +135,7 @@ func TestNoKindOfRedissonsEntersOneOfGos(t *testing.T) {
 		for theirs, j := range javaKinds {
 			t.Run(theirs+" on a "+ours, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := locktest.Client(t, 1)
+					c, servers := testkit.Client(t, 1)
 					java := jvm(t, servers)[0]
 					lease := g.take(t, c)
 					before, ctx := stored(servers[0].Redis), t.Context()
@@ -190,7 +190,7 @@ func TestNoKindOfGosEntersOneOfRedissons(t *testing.T) {
 		for ours, call := range calls {
 			t.Run(ours+" on a "+theirs, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := locktest.Client(t, 1)
+					c, servers := testkit.Client(t, 1)
 					if made, err := j.make(t.Context(), jvm(t, servers)[0]); !made || err != nil {
 						t.Fatal(made, err)
 					}
@@ -228,7 +228,7 @@ func TestALockOfAGroupEntersAndTakesNothing(t *testing.T) {
 	for ours, g := range goKinds {
 		t.Run(ours, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := locktest.Client(t, 1)
+				c, servers := testkit.Client(t, 1)
 				group := jvm(t, servers)[0].GroupLock("x", "value")
 				lease, ctx := g.take(t, c), t.Context()
 				before := stored(servers[0].Redis)
@@ -244,7 +244,7 @@ func TestALockOfAGroupEntersAndTakesNothing(t *testing.T) {
 				}
 				if lease != nil {
 					time.Sleep(2 * quorumlock.DefaultTTL)
-					locktest.Held(t, lease)
+					testkit.Held(t, lease)
 				}
 				if err := group.Unlock(ctx); err != nil {
 					t.Error(err)
@@ -257,7 +257,7 @@ func TestALockOfAGroupEntersAndTakesNothing(t *testing.T) {
 	}
 	t.Run("and keeps Go out", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := locktest.Client(t, 1)
+			c, servers := testkit.Client(t, 1)
 			if entered, err := jvm(t, servers)[0].GroupLock("x", "value").TryLock(t.Context()); !entered || err != nil {
 				t.Fatal(entered, err)
 			}

@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/proof/redisson"
@@ -35,7 +35,7 @@ type shared struct {
 func (s shared) run(t *testing.T) (c contest) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, s.golang, s.nodes, s.opts...)
+		clients, servers := testkit.Fleet(t, s.golang, s.nodes, s.opts...)
 		for i, server := range servers {
 			server.Delay(s.delay + time.Duration(i)*10*time.Microsecond)
 		}
@@ -72,7 +72,7 @@ func (s shared) run(t *testing.T) (c contest) {
 				}
 			}
 			if !s.fresh {
-				locktest.MustUnlock(t, locktest.MustLock(t, lock))
+				testkit.MustUnlock(t, testkit.MustLock(t, lock))
 			}
 			golang = append(golang, lock)
 		}
@@ -132,7 +132,7 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, servers := locktest.Fleet(t, 1, tt.nodes)
+				clients, servers := testkit.Fleet(t, 1, tt.nodes)
 				var lock quorumlock.Locker = clients[0].Mutex("x")
 				java := []javaLock{javaLockOf(jvm(t, servers), "x")}
 				if tt.multi {
@@ -151,8 +151,8 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 						asked = append(asked, r.Keys[0])
 					}
 				})
-				last, learned := locktest.MustLock(t, lock), false
-				locktest.MustUnlock(t, last)
+				last, learned := testkit.MustLock(t, lock), false
+				testkit.MustUnlock(t, last)
 				// Until a handover shows that the node has a token counter, the waiter tries both
 				// ways.
 				for range 24 {
@@ -161,7 +161,7 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					got := locktest.Waiter(t, lock)
+					got := testkit.Waiter(t, lock)
 					mu.Lock()
 					asked = nil
 					mu.Unlock()
@@ -180,14 +180,14 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 						}
 						time.Sleep(time.Millisecond)
 					}
-					last = locktest.Served(t, got, last)
+					last = testkit.Served(t, got, last)
 					mu.Lock()
 					first := slices.Equal(asked, []string{"x"})
 					if learned = learned || first; learned && !first || !tt.multi && asked != nil {
 						t.Errorf("a node was asked to hand over %q", asked)
 					}
 					mu.Unlock()
-					locktest.MustUnlock(t, last)
+					testkit.MustUnlock(t, last)
 				}
 				if learned != tt.multi {
 					t.Errorf("a node was asked to hand over the first member: %v", learned)
@@ -202,7 +202,7 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 1, 1)
+		clients, servers := testkit.Fleet(t, 1, 1)
 		lock, err := multilock.New([]quorumlock.Locker{clients[0].Mutex("x"), clients[0].Semaphore("s", 2)})
 		if err != nil {
 			t.Fatal(err)
@@ -217,12 +217,12 @@ func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
 			if err := java.Lock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			got := locktest.Waiter(t, lock)
+			got := testkit.Waiter(t, lock)
 			if channel := wire.UnlockChannel("s"); servers[0].Redis.PubSubNumSub(channel)[channel] > 0 {
 				t.Fatal("the waiter listens to releases of the semaphore")
 			}
 			java.Unlock(t.Context())
-			locktest.MustUnlock(t, <-got)
+			testkit.MustUnlock(t, <-got)
 		}
 	})
 }
@@ -230,8 +230,8 @@ func TestASemaphoreInAMultiLockIsOfNoInterestToRedisson(t *testing.T) {
 // A slot whose owner looks like a Redisson client refuses like any other slot.
 func TestASlotOfAnOddOwner(t *testing.T) {
 	for name, alone := range map[string]bool{"a semaphore": true, "a MultiLock": false} {
-		locktest.Run(t, name, func(t *testing.T) {
-			clients, servers := locktest.Fleet(t, 1, 1)
+		testkit.Run(t, name, func(t *testing.T) {
+			clients, servers := testkit.Fleet(t, 1, 1)
 			redis := servers[0].Redis
 			for _, key := range []string{"s", wire.SlotsKey("s")} {
 				if _, err := redis.ZAdd(key, 0, "b983c153-7421-469a-addb-44fb92259a1b:1"); err != nil {

@@ -68,7 +68,7 @@
 // # Not covered
 //
 //   - A paused process: its messages and its workers stand still, but its timers do not. Tests of
-//     internal/quorum cover timers that fire late, after a suspend.
+//     internal/client cover timers that fire late, after a suspend.
 //   - Nodes that drop out one after another for a moment, and the cost of silent nodes: tests of
 //     redlock and coresim have them. MultiLocks over two quorums. Ids of a latch that are added
 //     more than a retention apart.
@@ -79,7 +79,7 @@
 //   - Connecting takes no time: a frozen node either refuses connections, or takes them at once,
 //     like a proxy. As in go-redis, an idle connection is replaced unseen if its node goes away.
 //     Tests on real servers cover TLS, sentinels and clusters.
-//   - Lua runs in reused states (internal/locktest/embedded/redislua), not in miniredis: a test
+//   - Lua runs in reused states (internal/testkit/embedded/redislua), not in miniredis: a test
 //     compares the two.
 //
 // # Determinism

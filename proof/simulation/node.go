@@ -10,7 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded/redislua"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded/redislua"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 

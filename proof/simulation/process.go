@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	qnode "github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -100,7 +100,7 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	}
 	seed := w.dice.of("jitter", p.id)
 	var jittered atomic.Int64
-	quorum.ClientOf(p.client.Mutex("any")).Simulate(p.now, p.bootClock(), func(d time.Duration) time.Duration {
+	client.ClientOf(p.client.Mutex("any")).Simulate(p.now, p.bootClock(), func(d time.Duration) time.Duration {
 		return d/2 + seed.of(fmt.Sprint(jittered.Add(1))).below(d)
 	})
 	p.shared = p.latch(true)

@@ -3,7 +3,7 @@ package simulation
 import (
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest/wallclock"
+	"github.com/quorumlock/quorumlock/internal/testkit/wallclock"
 )
 
 // now is both of the process's clocks: true time, and a wall clock that is set wrong.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	public "github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/redlock"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
@@ -99,17 +99,17 @@ func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
 	} {
 		for kind, use := range map[string]func(t *testing.T, s *embedded.Server){
 			"a string": func(t *testing.T, s *embedded.Server) {
-				locktest.Must(t, s.Redis.Set("x", "mine"), "Set")
+				testkit.Must(t, s.Redis.Set("x", "mine"), "Set")
 			},
 			"a latch": func(t *testing.T, s *embedded.Server) {
-				_, nodes := locktest.Paths(t, []*embedded.Server{s})
-				locktest.Done(t, locktest.Of(t, nodes).Latch("x", 2), "one")
+				_, nodes := testkit.Paths(t, []*embedded.Server{s})
+				testkit.Done(t, testkit.Of(t, nodes).Latch("x", 2), "one")
 			},
 		} {
-			locktest.Run(t, name+", "+kind, func(t *testing.T) {
-				c, servers := locktest.Client(t, 3)
-				locktest.Each(servers[:test.foreign], func(s *embedded.Server) { use(t, s) })
-				locktest.Kill(servers[test.foreign : test.foreign+test.down]...)
+			testkit.Run(t, name+", "+kind, func(t *testing.T) {
+				c, servers := testkit.Client(t, 3)
+				testkit.Each(servers[:test.foreign], func(s *embedded.Server) { use(t, s) })
+				testkit.Kill(servers[test.foreign : test.foreign+test.down]...)
 				h, why := refusing(c.Mutex("x"), func(http.ResponseWriter, *http.Request) {})
 				w := do(t, h, "POST", "/")
 				if retry := w.Header().Get("Retry-After"); w.Code != test.status || (retry != "") != (test.status == 503) {
@@ -124,13 +124,13 @@ func TestTheContextOfTheHandlerHasTheTokenAndEndsWithTheLock(t *testing.T) {
 	lock := public.New("x")
 	h := one(lock, func(w http.ResponseWriter, r *http.Request) {
 		token, _ := fence.FromContext(r.Context())
-		locktest.Equal(t, token, 1, "the fencing token")
+		testkit.Equal(t, token, 1, "the fencing token")
 		lock.Lose()
 		<-r.Context().Done()
-		locktest.Is(t, context.Cause(r.Context()), quorumlock.ErrLost, "the cause")
+		testkit.Is(t, context.Cause(r.Context()), quorumlock.ErrLost, "the cause")
 		w.WriteHeader(http.StatusTeapot)
 	})
-	locktest.Equal(t, do(t, h, "POST", "/").Code, http.StatusTeapot, "status")
+	testkit.Equal(t, do(t, h, "POST", "/").Code, http.StatusTeapot, "status")
 }
 
 func TestTheLockIsFreeWhenAHandlerPanics(t *testing.T) {
@@ -144,7 +144,7 @@ func TestTheLockIsFreeWhenAHandlerPanics(t *testing.T) {
 		}()
 		do(t, h, "POST", "/")
 	}()
-	locktest.Unlock(t, locktest.TryLock(t, lock))
+	testkit.Unlock(t, testkit.TryLock(t, lock))
 }
 
 // Requests without a lock, refuse functions, and nil arguments.
@@ -159,7 +159,7 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 		return lock
 	}
 	teapot := func(w http.ResponseWriter, _ *http.Request, err error) {
-		locktest.Is(t, err, quorumlock.ErrHeld, "the refusal")
+		testkit.Is(t, err, quorumlock.ErrHeld, "the refusal")
 		w.WriteHeader(http.StatusTeapot)
 	}
 	for name, test := range map[string]struct {
@@ -176,14 +176,14 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 		"a key":         {redlockhttp.Exclusive(only(public.New("customer:7")), nil)(ok), "POST", 204},
 		"a nil lock":    {redlockhttp.Exclusive(only((*public.Locker)(nil)), nil)(ok), "POST", 500},
 	} {
-		locktest.Equal(t, do(t, test.h, test.method, "/").Code, test.status, "%s: status", name)
+		testkit.Equal(t, do(t, test.h, test.method, "/").Code, test.status, "%s: status", name)
 	}
 }
 
 // A BaseContext that descends from a lease of the lock, or a common owner, would admit every
 // request.
 func TestExclusiveRefusesToEnterAHold(t *testing.T) {
-	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		owner := quorumlock.NewOwner()
 		for name, lock := range map[string]quorumlock.Locker{
 			"by context":                 c.Mutex("x"),
@@ -191,33 +191,33 @@ func TestExclusiveRefusesToEnterAHold(t *testing.T) {
 			"by owner":                   c.Mutex("x", quorumlock.WithOwner(owner)),
 			"in memory":                  public.New("x"),
 		} {
-			outer := locktest.Lock(t, lock)
+			outer := testkit.Lock(t, lock)
 			h, why := refusing(lock, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the request was let in", name) })
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(outer.Context(), "POST", "/", nil))
 			if w.Code != http.StatusInternalServerError || !errors.Is(*why, quorumlock.ErrDeadlock) {
 				t.Errorf("%s: status %d, %v, want 500 and ErrDeadlock", name, w.Code, *why)
 			}
-			locktest.Equal(t, outer.HoldCount(), 1, "%s: the hold count after the refusal", name)
-			locktest.Unlock(t, outer)
+			testkit.Equal(t, outer.HoldCount(), 1, "%s: the hold count after the refusal", name)
+			testkit.Unlock(t, outer)
 		}
 	})
 }
 
 // A handler that streams until its context is done would delay a Shutdown of the lock's client.
 func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
-	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		began := make(chan struct{})
 		h := one(c.Mutex("x"), func(w http.ResponseWriter, r *http.Request) {
 			close(began)
 			<-quorumlock.Stopping(r.Context())
 			time.Sleep(time.Minute)
-			locktest.OK(t, context.Cause(r.Context()), "the context of the request ended")
+			testkit.OK(t, context.Cause(r.Context()), "the context of the request ended")
 			_, _ = io.WriteString(w, "the last of the stream")
 		})
-		answered := locktest.Go(func() *httptest.ResponseRecorder { return do(t, h, "POST", "/") })
+		answered := testkit.Go(func() *httptest.ResponseRecorder { return do(t, h, "POST", "/") })
 		<-began
-		locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
+		testkit.OK(t, c.Shutdown(t.Context()), "Shutdown")
 		if w := <-answered; w.Code != http.StatusOK || w.Body.String() != "the last of the stream" {
 			t.Errorf("%d %q", w.Code, w.Body)
 		}
@@ -258,7 +258,7 @@ func TestATimeoutGoesAroundExclusive(t *testing.T) {
 			return one(http.TimeoutHandler(h, time.Second, ""))
 		}, http.StatusNoContent},
 	} {
-		locktest.Run(t, name, func(t *testing.T) {
+		testkit.Run(t, name, func(t *testing.T) {
 			lock := public.New("x")
 			var calls atomic.Int64
 			h := test.wrap(redlockhttp.Exclusive(only(lock), nil),
@@ -268,10 +268,10 @@ func TestATimeoutGoesAroundExclusive(t *testing.T) {
 					}
 					w.WriteHeader(http.StatusNoContent)
 				}))
-			locktest.Equal(t, do(t, h, "POST", "/").Code, http.StatusServiceUnavailable, "the status after the timeout")
-			locktest.Equal(t, do(t, h, "POST", "/").Code, test.next, "the status of the next request")
+			testkit.Equal(t, do(t, h, "POST", "/").Code, http.StatusServiceUnavailable, "the status after the timeout")
+			testkit.Equal(t, do(t, h, "POST", "/").Code, test.next, "the status of the next request")
 			time.Sleep(2 * time.Minute)
-			locktest.Equal(t, do(t, h, "POST", "/").Code, http.StatusNoContent, "the status after the end of the handler")
+			testkit.Equal(t, do(t, h, "POST", "/").Code, http.StatusNoContent, "the status after the end of the handler")
 		})
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 type answer struct {
 	OK      bool `json:"ok"`
@@ -33,14 +33,14 @@ func ask(t *testing.T, h http.Handler, method string) (*httptest.ResponseRecorde
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/readyz", nil))
 	var a answer
 	if w.Body.Len() > 0 && w.Header().Get("Content-Type") == "application/json" {
-		locktest.Must(t, json.Unmarshal(w.Body.Bytes(), &a), "Unmarshal")
+		testkit.Must(t, json.Unmarshal(w.Body.Bytes(), &a), "Unmarshal")
 	}
 	return w, a
 }
 
 func TestHealthIs200WithAQuorumAnd503Without(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3)
 		h := redlockhttp.Health(c)
 		for down, status := range []int{200, 200, 503} {
 			if down > 0 {
@@ -78,29 +78,29 @@ func TestHealthRefusesWhatItCannotAnswer(t *testing.T) {
 }
 
 func TestProbesAtTheSameTimeShareOneLookAtTheNodes(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3)
 		h := redlockhttp.Health(c)
 		ask(t, h, http.MethodGet) // connects
 		time.Sleep(time.Second)   // its answer is too old
-		locktest.Each(servers, func(s *embedded.Server) { s.Delay(100 * time.Millisecond) })
+		testkit.Each(servers, func(s *embedded.Server) { s.Delay(100 * time.Millisecond) })
 		before := servers[0].Ran()
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
 				w, _ := ask(t, h, http.MethodGet)
-				locktest.Equal(t, w.Code, 200, "status")
+				testkit.Equal(t, w.Code, 200, "status")
 			})
 		}
 		wg.Wait()
-		locktest.Equal(t, servers[0].Ran()-before, 1, "looks at a node for 50 probes at the same time")
+		testkit.Equal(t, servers[0].Ran()-before, 1, "looks at a node for 50 probes at the same time")
 	})
 }
 
 // A flood of probes runs at most five scripts a second at the nodes. No answer is older than that.
 func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3)
 		h := redlockhttp.Health(c)
 		ask(t, h, http.MethodGet) // connects
 		time.Sleep(time.Second)   // its answer is too old
@@ -111,15 +111,15 @@ func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		locktest.Equal(t, servers[0].Ran()-before, 5, "looks at a node for the probes of a second")
+		testkit.Equal(t, servers[0].Ran()-before, 5, "looks at a node for the probes of a second")
 		for _, tt := range []struct {
 			change func(...*embedded.Server)
 			status int
-		}{{locktest.Kill, 503}, {locktest.Restart, 200}} {
+		}{{testkit.Kill, 503}, {testkit.Restart, 200}} {
 			tt.change(servers[:2]...)
 			time.Sleep(200 * time.Millisecond)
 			w, _ := ask(t, h, http.MethodGet)
-			locktest.Equal(t, w.Code, tt.status, "status 200 ms after the nodes changed")
+			testkit.Equal(t, w.Code, tt.status, "status 200 ms after the nodes changed")
 		}
 	})
 }
@@ -127,19 +127,19 @@ func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
 // A handler that returns without an answer sends 200: a wrapper that bounds the request, such as a
 // TimeoutHandler, would pass that on.
 func TestHealthIs503WhenTheRequestEndsFirst(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3)
 		h := redlockhttp.Health(c)
-		locktest.Each(servers, (*embedded.Server).Stall)
+		testkit.Each(servers, (*embedded.Server).Stall)
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(locktest.Within(t, 10*time.Millisecond), http.MethodGet, "/readyz", nil))
+		h.ServeHTTP(w, httptest.NewRequestWithContext(testkit.Within(t, 10*time.Millisecond), http.MethodGet, "/readyz", nil))
 		var a answer
 		if err := json.Unmarshal(w.Body.Bytes(), &a); w.Code != http.StatusServiceUnavailable || err != nil || a.OK {
 			t.Errorf("status %d, %q, %v; want 503, not ok", w.Code, w.Body, err)
 		}
-		locktest.Each(servers, (*embedded.Server).Resume)
+		testkit.Each(servers, (*embedded.Server).Resume)
 		time.Sleep(2 * time.Second) // a second look, once the first has ended
 		w, _ = ask(t, h, http.MethodGet)
-		locktest.Equal(t, w.Code, http.StatusOK, "status afterwards")
+		testkit.Equal(t, w.Code, http.StatusOK, "status afterwards")
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 )
 
 // Main runs an example's main with args, followed by the URLs of three nodes in this process.

@@ -7,20 +7,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // embeddedDemo returns a demo on embedded nodes, with its output, closed at the end of the test. It
 // is for synctest bubbles, where timers are never late.
 func embeddedDemo(t *testing.T) (*demo, *strings.Builder) {
 	t.Helper()
 	s, err := Embedded()
-	locktest.Must(t, err, "a stage of embedded nodes")
+	testkit.Must(t, err, "a stage of embedded nodes")
 	t.Cleanup(func() {
-		locktest.OK(t, s.Close(), "Close")
+		testkit.OK(t, s.Close(), "Close")
 		// go-redis looks once a second whether to stop redialling a dead node.
 		time.Sleep(2 * time.Second)
 	})
@@ -31,9 +31,9 @@ func embeddedDemo(t *testing.T) (*demo, *strings.Builder) {
 }
 
 func TestEveryPromiseIsKeptOnEmbeddedNodes(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		d, out := embeddedDemo(t)
-		locktest.OK(t, d.play(t.Context()), "the demo, after\n%s", out)
+		testkit.OK(t, d.play(t.Context()), "the demo, after\n%s", out)
 		if d.acts != 7 || d.kept < 20 {
 			t.Errorf("%d acts with %d promises:\n%s", d.acts, d.kept, out)
 		}
@@ -70,13 +70,13 @@ func TestBrokenPromiseIsFound(t *testing.T) {
 			d.servers[4].Kill()
 			d.late = -time.Millisecond
 		}, (*demo).quorumLost, "told of its loss"},
-		{"lock that is left", func(t *testing.T, d *demo) { locktest.Lock(t, d.lock(0)) }, (*demo).nothingLeft, "no node has the lock"},
+		{"lock that is left", func(t *testing.T, d *demo) { testkit.Lock(t, d.lock(0)) }, (*demo).nothingLeft, "no node has the lock"},
 	} {
-		locktest.Run(t, test.name, func(t *testing.T) {
+		testkit.Run(t, test.name, func(t *testing.T) {
 			d, out := embeddedDemo(t)
 			test.plant(t, d)
-			locktest.Must(t, test.act(d, t.Context()), "the act")
-			locktest.Is(t, d.summary(), ErrBroken, "after\n%s", out)
+			testkit.Must(t, test.act(d, t.Context()), "the act")
+			testkit.Is(t, d.summary(), ErrBroken, "after\n%s", out)
 			if len(d.broken) > 2 || !strings.Contains(strings.Join(d.broken, "\n"), test.want) {
 				t.Errorf("broken: %q, want %q, and at most one more", d.broken, test.want)
 			}
@@ -86,9 +86,9 @@ func TestBrokenPromiseIsFound(t *testing.T) {
 
 // forgetWhen makes the nodes lose their data when a line with that text is printed.
 func (d *demo) forgetWhen(text string) {
-	d.out = &locktest.Cue{Writer: d.out, Text: text, Do: func() {
+	d.out = &testkit.Cue{Writer: d.out, Text: text, Do: func() {
 		time.Sleep(jobTakes) // the clock is where tokens begin when the counters are lost
-		locktest.Each(d.servers, func(s *embedded.Server) { s.Redis.FlushAll() })
+		testkit.Each(d.servers, func(s *embedded.Server) { s.Redis.FlushAll() })
 	}}
 }
 
@@ -107,17 +107,17 @@ func TestInterruptedDemoLeavesNoLock(t *testing.T) {
 		{"while a holder is paused", (*demo).pausedHolder, "is paused", 12 * time.Millisecond, 5},
 		{"while the next one holds", (*demo).pausedHolder, "and writes", 12 * time.Millisecond, 5},
 	} {
-		locktest.Run(t, test.name, func(t *testing.T) {
+		testkit.Run(t, test.name, func(t *testing.T) {
 			d, out := embeddedDemo(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			d.out = &locktest.Cue{Writer: d.out, Text: test.cue, Do: func() { time.AfterFunc(test.after, cancel) }}
-			locktest.Is(t, test.act(d, ctx), context.Canceled, "after\n%s", out)
+			d.out = &testkit.Cue{Writer: d.out, Text: test.cue, Do: func() { time.AfterFunc(test.after, cancel) }}
+			testkit.Is(t, test.act(d, ctx), context.Canceled, "after\n%s", out)
 			for _, c := range d.workers { // returns when all that was under way is done
-				locktest.OK(t, c.Close(), "Close")
+				testkit.OK(t, c.Close(), "Close")
 			}
 			for _, s := range d.servers[:test.reachable] {
-				if left := locktest.Keys(s); len(left) > 0 {
+				if left := testkit.Keys(s); len(left) > 0 {
 					t.Errorf("%s still has %q", s.Name, left)
 				}
 			}
@@ -132,7 +132,7 @@ func TestColorIsOnlyForTerminals(t *testing.T) {
 		r.act("an act")
 		r.promise(true, "kept")
 		r.promise(false, "broken")
-		locktest.Is(t, r.summary(), ErrBroken, "summary")
+		testkit.Is(t, r.summary(), ErrBroken, "summary")
 		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "\x1b") != color {
 			t.Errorf("with colours: %v, it prints %q", color, got)
 		}

@@ -1,6 +1,0 @@
-//go:build !race
-
-package locktest
-
-// Race reports whether the race detector is on, which makes each step ten times as long.
-const Race = false

@@ -1,9 +1,0 @@
-//go:build !linux
-
-package quorum
-
-import "time"
-
-// bootClock returns nil: only the wall clock counts suspends here, so a step forward counts as a
-// suspend.
-func bootClock() func() time.Duration { return nil }

@@ -1,0 +1,6 @@
+//go:build !race
+
+package testkit
+
+// Race reports whether the race detector is on, which makes each step ten times as long.
+const Race = false
