@@ -19,7 +19,7 @@ type alarms struct {
 // alarm has the calls to wake at one moment of the monotonic clock.
 type alarm struct {
 	at    time.Duration
-	calls []*call
+	calls []*session
 	index int // in the queue
 }
 
@@ -30,7 +30,7 @@ type alarmed struct {
 }
 
 // wakeAt wakes a call at a moment of the monotonic clock, in place of an earlier choice.
-func (c *Client) wakeAt(w *call, at time.Duration) {
+func (c *Client) wakeAt(w *session, at time.Duration) {
 	a := &c.alarms
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,14 +64,14 @@ func (c *Client) setAlarm() {
 }
 
 // cancelAlarm cancels the alarm of a call.
-func (c *Client) cancelAlarm(w *call) {
+func (c *Client) cancelAlarm(w *session) {
 	c.alarms.mu.Lock()
 	defer c.alarms.mu.Unlock()
 	c.alarms.remove(w)
 }
 
 // remove takes a call out of its alarm. The caller holds mu.
-func (a *alarms) remove(w *call) {
+func (a *alarms) remove(w *session) {
 	from, i := w.alarmed.in, w.alarmed.index
 	if from == nil {
 		return
@@ -97,7 +97,7 @@ func (c *Client) ring() {
 	a := &c.alarms
 	a.mu.Lock()
 	a.set = 0
-	var due []*call
+	var due []*session
 	for now := c.mono(); len(a.queue) > 0 && a.queue[0].at <= now; {
 		next := heap.Pop(&a.queue).(*alarm)
 		delete(a.due, next.at)

@@ -15,7 +15,7 @@ import (
 func (l *Lock) AllowDetach() { l.detaches = !l.shared && l.cells[0].Permits == 0 }
 
 // Detach does the work of Lease.Detach. leave ends the lease; it returns false after an Unlock.
-func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Duration, leave func() bool) (string, error) {
+func (c *session) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Duration, leave func() bool) (string, error) {
 	client, began := c.lock.client, time.Now()
 	if client.Begin() != nil {
 		// Close has cancelled the lease's context.
@@ -63,7 +63,7 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 }
 
 // detachable returns the reason why a lease cannot be detached, or nil. The caller holds mu.
-func (c *call) detachable(lease *quorumlock.Lease, d time.Duration) error {
+func (c *session) detachable(lease *quorumlock.Lease, d time.Duration) error {
 	set := &c.lock.set
 	switch {
 	case !c.lock.detaches || c.downgraded.Load():
@@ -121,7 +121,7 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 	last := time.Now().Add(max(splitTime, 4*l.set.NodeTimeout))
 	var other quorumlock.Owner
 	for try := 1; ; try++ {
-		c := l.newCall(&config, l.client.nextTicket(), nil, w)
+		c := l.newSession(&config, l.client.nextTicket(), nil, w)
 		c.caller.Former = p.Owner
 		c.parked = p
 		lease, err := c.run(ctx, ctx, nil)
@@ -158,7 +158,7 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 }
 
 // attachFailure returns the error of a failed Attach. The caller holds mu.
-func (c *call) attachFailure(why core.Reason) error {
+func (c *session) attachFailure(why core.Reason) error {
 	switch why {
 	case core.Gone:
 		return c.lock.gone(c.parked, c.nodeErrors())

@@ -6,7 +6,7 @@
 //
 //	lock.go           Lock, TryLock: re-entry, the local queue, one call
 //	multi.go          the lock of several locks: a MultiLock, its limits
-//	call.go           a call: its machine, its requests, its timer
+//	session.go        a session: its machine, its requests, its timer
 //	hold.go           its leases, Extend, Unlock
 //	attach.go         Detach and Attach; with parked.go, the text of a detached hold
 //	errors.go         its errors
@@ -117,9 +117,9 @@ type Client struct {
 	closed     bool
 	stops      bool // stopping is closed
 	nodeClocks engine.Clocks[Node]
-	held       int              // number of calls in live that hold
-	idle       chan struct{}    // closed when live is empty and flight is 0; nil before Shutdown
-	live       map[uint64]*call // waiting and holding calls, by number
+	held       int                 // number of calls in live that hold
+	idle       chan struct{}       // closed when live is empty and flight is 0; nil before Shutdown
+	live       map[uint64]*session // waiting and holding calls, by number
 	former     engine.Ended
 	// The locks with a caller that has given up since the last grant.
 	paces   paces
@@ -148,7 +148,7 @@ func NewClient(label string) *Client {
 		stopping: make(chan struct{}),
 		lost:     make(chan struct{}),
 		gone:     make(chan struct{}),
-		live:     make(map[uint64]*call),
+		live:     make(map[uint64]*session),
 		holders:  make(index),
 		waiters:  make(index),
 		queues:   make(map[string][]*localQueue),
@@ -319,21 +319,21 @@ func (c *Client) isStopping() bool {
 func (c *Client) Closed() <-chan struct{} { return c.lost }
 
 // all returns the waiting and holding calls, the oldest first.
-func (c *Client) all() []*call { return c.liveCalls(true) }
+func (c *Client) all() []*session { return c.liveCalls(true) }
 
 // waiting returns the waiting calls, the oldest first.
-func (c *Client) waiting() []*call { return c.liveCalls(false) }
+func (c *Client) waiting() []*session { return c.liveCalls(false) }
 
-func (c *Client) liveCalls(holding bool) []*call {
+func (c *Client) liveCalls(holding bool) []*session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []*call
+	var all []*session
 	for _, w := range c.live {
 		if holding || !w.holds {
 			all = append(all, w)
 		}
 	}
-	slices.SortFunc(all, func(a, b *call) int { return cmp.Compare(a.order, b.order) })
+	slices.SortFunc(all, func(a, b *session) int { return cmp.Compare(a.order, b.order) })
 	return all
 }
 

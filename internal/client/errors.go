@@ -17,7 +17,7 @@ import (
 // The errors of a call, from the cells of its machine. Callers of call's methods hold its mu.
 
 // failure returns the error of a failed attempt.
-func (c *call) failure(why core.Reason) error {
+func (c *session) failure(why core.Reason) error {
 	if c.parked != nil {
 		return c.attachFailure(why)
 	}
@@ -42,7 +42,7 @@ func (c *call) failure(why core.Reason) error {
 
 // notALock returns the error of the first node with something else under the key: many such nodes
 // are a misuse, not an outage.
-func (c *call) notALock() error {
+func (c *session) notALock() error {
 	for i := range c.machine.Cells {
 		if d := &c.machine.Cells[i]; d.NotALock && d.Err != nil {
 			return nodeError(c.lock.cells[i].Node, d.Err)
@@ -51,7 +51,7 @@ func (c *call) notALock() error {
 	return quorumlock.ErrNotALock
 }
 
-func (c *call) tooLate() error {
+func (c *session) tooLate() error {
 	if c.parked != nil {
 		return fmt.Errorf("%w: too little time is left for the detached hold of %q: detach it for longer or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.name)
 	}
@@ -59,7 +59,7 @@ func (c *call) tooLate() error {
 }
 
 // noToken returns the error of a TryLock whose token no quorum confirmed in time.
-func (c *call) noToken() error {
+func (c *session) noToken() error {
 	late := fmt.Errorf("%w: too few nodes confirmed the fencing token of %q in time: use a longer node timeout than %v or look at the nodes' latency",
 		quorumlock.ErrTooLate, c.lock.name, c.lock.set.NodeTimeout)
 	all := []error{late}
@@ -69,10 +69,10 @@ func (c *call) noToken() error {
 	return errs.Join(all...)
 }
 
-func (c *call) needed() int { return c.lock.tree.Need() }
+func (c *session) needed() int { return c.lock.tree.Need() }
 
 // heldError returns the refusal, with the holder at most of the cells that refused.
-func (c *call) heldError() *quorumlock.HeldError {
+func (c *session) heldError() *quorumlock.HeldError {
 	e := &quorumlock.HeldError{Name: c.lock.name}
 	type tally struct {
 		cells int
@@ -112,12 +112,12 @@ func (l *Lock) heldHere() *quorumlock.HeldError {
 }
 
 // quorumError returns an error with the number of members that agreed, and the nodes' errors.
-func (c *call) quorumError(won int) *quorumlock.QuorumError {
+func (c *session) quorumError(won int) *quorumlock.QuorumError {
 	return &quorumlock.QuorumError{Granted: won, Needed: c.needed(), Nodes: c.nodeErrors()}
 }
 
 // silentErrors returns errors of the silent nodes, except those with an error from the last call.
-func (c *call) silentErrors() (failed []*quorumlock.NodeError) {
+func (c *session) silentErrors() (failed []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
 		if d := &c.machine.Cells[i]; d.Standing == core.Asked && d.Err == nil {
 			failed = append(failed, &quorumlock.NodeError{Node: c.lock.cells[i].Node.String(), Err: errors.New("no answer yet")})
@@ -127,7 +127,7 @@ func (c *call) silentErrors() (failed []*quorumlock.NodeError) {
 }
 
 // nodeErrors returns the last error of each cell.
-func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
+func (c *session) nodeErrors() (failed []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
 		d, cell := &c.machine.Cells[i], &c.lock.cells[i]
 		switch {
@@ -146,7 +146,7 @@ func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 }
 
 // eachOnce drops repeated errors of a node: a MultiLock has many cells at each.
-func (c *call) eachOnce(failed []*quorumlock.NodeError) []*quorumlock.NodeError {
+func (c *session) eachOnce(failed []*quorumlock.NodeError) []*quorumlock.NodeError {
 	if len(c.lock.cells) == len(c.lock.nodes) {
 		return failed
 	}
@@ -194,7 +194,7 @@ func (c *Client) stillHeld() error {
 func nodeError(n Node, err error) *quorumlock.NodeError { return engine.NodeError(n, err) }
 
 // lossReason returns the reason of a loss for events.
-func (c *call) lossReason(why core.Reason) quorumlock.LossReason {
+func (c *session) lossReason(why core.Reason) quorumlock.LossReason {
 	switch {
 	case why == core.Closed:
 		return quorumlock.LossClosed
@@ -209,7 +209,7 @@ func (c *call) lossReason(why core.Reason) quorumlock.LossReason {
 }
 
 // lostError returns the error of a lost hold.
-func (c *call) lostError(why core.Reason) *quorumlock.LostError {
+func (c *session) lostError(why core.Reason) *quorumlock.LostError {
 	reason := "it was not renewed in time"
 	switch c.lossReason(why) {
 	case quorumlock.LossClosed:

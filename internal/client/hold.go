@@ -83,7 +83,7 @@ func (h *hold) renewed(r core.Round) {
 
 // extendRest begins the round that further calls of Extend share, after the end of another. The
 // caller holds mu, and calls flush next.
-func (c *call) extendRest(now core.Time) {
+func (c *session) extendRest(now core.Time) {
 	if !slices.ContainsFunc(c.hold.waiting, func(w extension) bool { return w.round == nextRound }) {
 		return
 	}
@@ -107,43 +107,43 @@ func (c *call) extendRest(now core.Time) {
 	}
 }
 
-var _ quorumlock.Hold = (*call)(nil)
+var _ quorumlock.Hold = (*session)(nil)
 
-func (c *call) Name() string { return c.lock.name }
+func (c *session) Name() string { return c.lock.name }
 
-func (c *call) Owner() quorumlock.Owner {
+func (c *session) Owner() quorumlock.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ownerOf(c.machine.Attempt())
 }
 
-func (c *call) Token() uint64 {
+func (c *session) Token() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.machine.Token()
 }
 
 // Slot does the work of Lease.Slot.
-func (c *call) Slot() int {
+func (c *session) Slot() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.machine.Slot()
 }
 
-func (c *call) HoldCount() int {
+func (c *session) HoldCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.hold.leases)
 }
 
-func (c *call) ValidUntil() time.Time {
+func (c *session) ValidUntil() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.validUntil()
 }
 
 // validUntil is ValidUntil for callers that hold mu.
-func (c *call) validUntil() time.Time {
+func (c *session) validUntil() time.Time {
 	at, now := c.lock.client.clocks() // the wall clock may have been set since the hold began
 	left := c.machine.Remaining(at)
 	if c.hold.isOver() {
@@ -153,22 +153,22 @@ func (c *call) validUntil() time.Time {
 }
 
 // alive reports whether the lock is held.
-func (c *call) alive() bool { return c.aliveAt(c.lock.client.time()) }
+func (c *session) alive() bool { return c.aliveAt(c.lock.client.time()) }
 
 // aliveAt is alive for callers that have read the clock.
-func (c *call) aliveAt(now core.Time) bool {
+func (c *session) aliveAt(now core.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.isAlive(now)
 }
 
 // isAlive is alive for callers that hold mu.
-func (c *call) isAlive(now core.Time) bool {
+func (c *session) isAlive(now core.Time) bool {
 	return c.machine.Phase() == core.Holding && c.machine.Remaining(now) > 0
 }
 
 // noticeLoss ends the leases if the validity is over: timers may be late, as after a suspend.
-func (c *call) noticeLoss() {
+func (c *session) noticeLoss() {
 	c.mu.Lock()
 	if c.machine.Phase() == core.Holding {
 		c.apply(core.Event{Kind: core.Tick})
@@ -178,7 +178,7 @@ func (c *call) noticeLoss() {
 
 // begin returns the first lease of an acquired lock. If the hold is lost already, it returns no
 // lease and no error. Without a lease, it releases the hold.
-func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
+func (c *session) begin(ctx context.Context) (*quorumlock.Lease, error) {
 	c.mu.Lock()
 	now := c.lock.client.time()
 	err := c.lock.client.hold(now, c)
@@ -197,13 +197,13 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 }
 
 // lease adds a lease to the hold. The caller holds mu.
-func (c *call) lease(ctx context.Context) *quorumlock.Lease {
+func (c *session) lease(ctx context.Context) *quorumlock.Lease {
 	outer, _ := ctx.Value(settings.HeldKey{}).(*holds)
 	in := &c.hold.first
-	if in.call != nil {
+	if in.session != nil {
 		in = &holds{}
 	}
-	in.call, in.outer = c, outer
+	in.session, in.outer = c, outer
 	lease, lose := quorumlock.NewLease(context.WithValue(ctx, settings.HeldKey{}, in), c)
 	c.hold.leases = append(c.hold.leases, entered{lease, lose})
 	return lease
@@ -211,7 +211,7 @@ func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 
 // enter returns another lease of a hold, and asks no node. It must not prolong the hold, which
 // WithMaxHold or WithoutRenewal may be meant to end.
-func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
+func (c *session) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	c.mu.Lock()
 	defer c.flush()
 	now := c.lock.client.time()
@@ -228,11 +228,11 @@ func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 }
 
 // tellLoss ends the leases of a lost hold. The caller holds mu, so it must not block.
-func (c *call) tellLoss(now core.Time, why core.Reason) {
+func (c *session) tellLoss(now core.Time, why core.Reason) {
 	c.tellLossOf(now, c.lostError(why), c.lossReason(why))
 }
 
-func (c *call) tellLossOf(now core.Time, loss *quorumlock.LostError, reason quorumlock.LossReason) {
+func (c *session) tellLossOf(now core.Time, loss *quorumlock.LostError, reason quorumlock.LossReason) {
 	c.hold.note(now)
 	c.hold.loss = loss
 	for _, e := range c.hold.leases {
@@ -248,12 +248,12 @@ func (c *call) tellLossOf(now core.Time, loss *quorumlock.LostError, reason quor
 }
 
 // log logs from a goroutine of its own.
-func (c *call) log(f func(log *slog.Logger)) {
+func (c *session) log(f func(log *slog.Logger)) {
 	c.lock.client.tell(func() { f(c.lock.set.Logger) })
 }
 
 // EndLease implements [quorumlock.Hold].
-func (c *call) EndLease(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
+func (c *session) EndLease(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
 	began := time.Now()
 	if c.lock.client.Begin() != nil {
 		// Close has cancelled the lease's context.
@@ -266,7 +266,7 @@ func (c *call) EndLease(ctx context.Context, l *quorumlock.Lease, keep time.Dura
 
 // released notifies the Observer, if there is one, of the end of an Unlock or a Detach, and returns
 // err.
-func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Time, held time.Duration, ended bool, err error) error {
+func (c *session) released(ctx context.Context, l *quorumlock.Lease, began time.Time, held time.Duration, ended bool, err error) error {
 	if c.watch != nil {
 		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.EventReleased, Lock: c.lock.name, Took: time.Since(began),
 			Lease: l, Ended: ended, Held: held, Err: err})
@@ -276,7 +276,7 @@ func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Tim
 
 // endLease does the work of EndLease. ended reports whether this call ended a hold that was not
 // lost; held is then the length of the hold.
-func (c *call) endLease(ctx context.Context, l *quorumlock.Lease, keep time.Duration) (held time.Duration, ended bool, err error) {
+func (c *session) endLease(ctx context.Context, l *quorumlock.Lease, keep time.Duration) (held time.Duration, ended bool, err error) {
 	client := c.lock.client
 	c.mu.Lock()
 	if i := c.hold.find(l); i >= 0 {
@@ -308,7 +308,7 @@ func (c *call) endLease(ctx context.Context, l *quorumlock.Lease, keep time.Dura
 }
 
 // giveUp releases a hold that no caller has. The hold of an Attach goes back to the parked owner.
-func (c *call) giveUp() {
+func (c *session) giveUp() {
 	c.mu.Lock()
 	if c.hold.over {
 		c.mu.Unlock()
@@ -325,7 +325,7 @@ func (c *call) giveUp() {
 }
 
 // resign releases the hold. Leases that were not unlocked are lost.
-func (c *call) resign(ctx context.Context) error {
+func (c *session) resign(ctx context.Context) error {
 	c.mu.Lock()
 	if c.hold.over {
 		c.mu.Unlock()
@@ -347,16 +347,16 @@ func Resign(lease *quorumlock.Lease) error {
 	if in == nil {
 		return nil
 	}
-	if in.call.lock.client.Begin() != nil {
+	if in.session.lock.client.Begin() != nil {
 		return quorumlock.ErrLost // Close has cancelled their contexts
 	}
-	defer in.call.lock.client.End()
-	return in.call.resign(lease.Context())
+	defer in.session.lock.client.End()
+	return in.session.resign(lease.Context())
 }
 
 // unlock ends and releases the hold. The key stays until hold.kept. The caller holds mu, and calls
 // flush next.
-func (c *call) unlock(now core.Time) {
+func (c *session) unlock(now core.Time) {
 	keep := max(c.hold.kept-now.Mono, 0)
 	if keep > 0 {
 		c.lock.client.keeps(c.number, keep)
@@ -366,7 +366,7 @@ func (c *call) unlock(now core.Time) {
 
 // endHold ends the hold by an Unlock, a Detach or a GiveBack. The caller holds mu, and calls flush
 // next.
-func (c *call) endHold(now core.Time, e core.Event) {
+func (c *session) endHold(now core.Time, e core.Event) {
 	c.hold.note(now)
 	c.hold.over = true
 	c.hold.released = make(chan struct{})
@@ -384,7 +384,7 @@ func (c *call) endHold(now core.Time, e core.Event) {
 
 // confirmed waits until the release is decided. It returns an error unless a quorum of each member
 // has confirmed. No ctx ends the wait: every node answers within its timeout.
-func (c *call) confirmed() error {
+func (c *session) confirmed() error {
 	<-c.hold.released
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -399,7 +399,7 @@ func (c *call) confirmed() error {
 }
 
 // Extend implements [quorumlock.Hold].
-func (c *call) Extend(ctx context.Context, ttl time.Duration) error {
+func (c *session) Extend(ctx context.Context, ttl time.Duration) error {
 	if set := &c.lock.set; set.MaxTTL > 0 && ttl > set.MaxTTL {
 		return errs.Misusef("quorumlock: ExtendTo: %v is longer than WithRestartGuard(%v) expects of any client: use a shorter time, or a longer guard at all clients", ttl, set.MaxTTL)
 	}
@@ -411,7 +411,7 @@ func (c *call) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // extend renews at once, independently of the watchdog.
-func (c *call) extend(ctx context.Context, ttl time.Duration) error {
+func (c *session) extend(ctx context.Context, ttl time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -432,13 +432,13 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 		return l.err
 	}
 	in, _ := lease.Context().Value(settings.HeldKey{}).(*holds)
-	if in == nil || !in.call.lock.over(l) {
+	if in == nil || !in.session.lock.over(l) {
 		if lease.Name() == l.name {
 			return errs.Misusef("quorumlock: Downgrade: the lease of %q is of another client, or of another kind of lock: use the RWMutex that has returned it", l.name)
 		}
 		return errs.Misusef("quorumlock: Downgrade: the lease is of the lock %q, not of %q", lease.Name(), l.name)
 	}
-	c := in.call
+	c := in.session
 	if c.lock.client.Begin() != nil {
 		return quorumlock.ErrLost // Close has cancelled the lease's context
 	}
@@ -469,7 +469,7 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 
 // renewNow makes the machine renew, and waits for the outcome or the end of ctx. The caller holds
 // mu; renewNow releases it.
-func (c *call) renewNow(ctx context.Context, e core.Event) error {
+func (c *session) renewNow(ctx context.Context, e core.Event) error {
 	done := make(chan core.Round, 1)
 	before, id := c.machine.LastRound(), int32(nextRound)
 	if e.Kind == core.Downgrade || c.hold.extends < maxExtends {

@@ -198,7 +198,7 @@ func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.L
 		if _, err := l.takePlace(ctx, true, w, nil); err != nil {
 			return nil, errs.Join(over, err)
 		}
-		c := l.newCall(&l.try, ticket, nil, w)
+		c := l.newSession(&l.try, ticket, nil, w)
 		c.over = over
 		lease, err := c.run(ctx, ctx, nil)
 		if !again && errors.Is(err, quorumlock.ErrNoQuorum) && ctx.Err() == nil && c.wasCutOff() {
@@ -212,7 +212,7 @@ func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.L
 }
 
 // wasCutOff is core.Machine.WasCutOff.
-func (c *call) wasCutOff() bool {
+func (c *session) wasCutOff() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.machine.WasCutOff()
@@ -276,7 +276,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		} else if err != nil {
 			return nil, err
 		}
-		c := l.newCall(&l.lock, p.Ticket, p, w)
+		c := l.newSession(&l.lock, p.Ticket, p, w)
 		lease, err := c.run(ctx, waiting, entered)
 		l.asked(waiting, lease, err)
 		if lease != nil || err != nil {
@@ -306,12 +306,12 @@ func (c *Client) admit(ctx context.Context) error {
 
 // holds is the list of a context's holding calls, the innermost first. Leases' contexts carry it.
 type holds struct {
-	call  *call
-	outer *holds
+	session *session
+	outer   *holds
 }
 
 // Stopping returns the channel of the innermost hold: see [quorumlock.Stopping].
-func (h *holds) Stopping() <-chan struct{} { return h.call.lock.client.stopping }
+func (h *holds) Stopping() <-chan struct{} { return h.session.lock.client.stopping }
 
 // reenter enters the hold of l that ctx or the lock's owner already has. It returns no lease and no
 // error if there is none. An exclusive hold includes the shared lock, but not the other way round.
@@ -328,26 +328,26 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	}
 	h, _ := ctx.Value(settings.HeldKey{}).(*holds)
 	for ; h != nil; h = h.outer {
-		if !h.call.alive() {
-			h.call.noticeLoss()
+		if !h.session.alive() {
+			h.session.noticeLoss()
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if l.set.Owner == "" && h.call.includes(l) {
+		if l.set.Owner == "" && h.session.includes(l) {
 			if l.set.NoReentry {
 				return nil, options.Reentry(l.name)
 			}
-			return enterAgain(ctx, l, h.call)
+			return enterAgain(ctx, l, h.session)
 		}
-		if h.call.shares(l) {
-			return nil, upgrade(l, h.call.Owner())
+		if h.session.shares(l) {
+			return nil, upgrade(l, h.session.Owner())
 		}
 		for _, c := range l.cells {
-			if h.call.lock.indexOf(c) >= 0 {
+			if h.session.lock.indexOf(c) >= 0 {
 				return nil, fmt.Errorf("%w: the context already holds %q at node %s by its lease of %q: take both with one MultiLock, or use a context that does not descend from the lease",
-					quorumlock.ErrDeadlock, c.Name, c.Node, h.call.lock.name)
+					quorumlock.ErrDeadlock, c.Name, c.Node, h.session.lock.name)
 			}
 		}
 	}
@@ -360,7 +360,7 @@ func upgrade(l *Lock, held quorumlock.Owner) error {
 }
 
 // shares reports whether other owners may share a cell of the hold that l would hold alone.
-func (c *call) shares(l *Lock) bool {
+func (c *session) shares(l *Lock) bool {
 	for _, d := range l.cells {
 		if i := c.lock.indexOf(d); i >= 0 && !d.Shared && c.sharesCell(i) {
 			return true
@@ -370,7 +370,7 @@ func (c *call) shares(l *Lock) bool {
 }
 
 // includes reports whether the hold of c includes l.
-func (c *call) includes(l *Lock) bool {
+func (c *session) includes(l *Lock) bool {
 	if !c.lock.over(l) {
 		return false
 	}
@@ -383,11 +383,11 @@ func (c *call) includes(l *Lock) bool {
 }
 
 // sharesCell reports whether other owners may share a cell of the hold.
-func (c *call) sharesCell(i int) bool { return c.lock.cells[i].Shared || c.downgraded.Load() }
+func (c *session) sharesCell(i int) bool { return c.lock.cells[i].Shared || c.downgraded.Load() }
 
 // enterAgain enters a hold. If the hold ends meanwhile, it returns no lease and no error, as if the
 // call had come a moment later.
-func enterAgain(ctx context.Context, l *Lock, c *call) (*quorumlock.Lease, error) {
+func enterAgain(ctx context.Context, l *Lock, c *session) (*quorumlock.Lease, error) {
 	lease, err := c.enter(ctx, l)
 	if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil {
 		return nil, nil

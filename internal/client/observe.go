@@ -81,7 +81,7 @@ func (w *watch) entered(lease *quorumlock.Lease) *quorumlock.Lease {
 }
 
 // tell notifies the Observer of the hold, if any, from a goroutine of its own, as log does.
-func (c *call) tell(e quorumlock.Event) {
+func (c *session) tell(e quorumlock.Event) {
 	if c.watch == nil {
 		return
 	}

@@ -27,14 +27,14 @@ type redisson struct {
 // listening is the subscription to Redisson's channel of a cell. Its fields but stop are guarded by
 // redisson.mu.
 type listening struct {
-	stop    func()        // ends it; nil before it begins; guarded by subscriptions.mu
-	waiters map[*call]int // calls that hear the messages, with their index of the cell
-	nudge   *time.Timer   // for the look of a waiter that is not first in the queue; nil if not set
+	stop    func()           // ends it; nil before it begins; guarded by subscriptions.mu
+	waiters map[*session]int // calls that hear the messages, with their index of the cell
+	nudge   *time.Timer      // for the look of a waiter that is not first in the queue; nil if not set
 }
 
 // meetRedisson records a refusal that names a Redisson client. If the peers publish no releases,
 // and the call is first in the queue, it looks again soon. The caller holds mu.
-func (c *call) meetRedisson(cell int, r core.Reply) {
+func (c *session) meetRedisson(cell int, r core.Reply) {
 	client, key := c.lock.client, c.lock.keys[cell]
 	if c.lock.cells[cell].Permits > 0 { // Redisson clients hold no slots: this owner only looks like one
 		return
@@ -97,7 +97,7 @@ func (c *Client) tellWaiters() {
 }
 
 // lookAfter makes a call look at a cell after a pause. before, unless nil, runs first.
-func (c *Client) lookAfter(w *call, cell Cell, pause time.Duration, before func()) *time.Timer {
+func (c *Client) lookAfter(w *session, cell Cell, pause time.Duration, before func()) *time.Timer {
 	return time.AfterFunc(pause, func() {
 		if c.Begin() != nil {
 			return
@@ -112,7 +112,7 @@ func (c *Client) lookAfter(w *call, cell Cell, pause time.Duration, before func(
 
 // joinRedisson registers a first attempt for the releases that its client hears anyway: the release
 // of a hold may arrive before the refusal that the hold caused.
-func (c *call) joinRedisson() {
+func (c *session) joinRedisson() {
 	s := &c.lock.client.redisson
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *call) joinRedisson() {
 
 // listenToRedisson subscribes a call to the releases of the known peers at its cells. Only the
 // call's goroutine calls it.
-func (c *call) listenToRedisson() {
+func (c *session) listenToRedisson() {
 	client := c.lock.client
 	s := &client.redisson
 	client.subscriptions.mu.Lock()
@@ -141,7 +141,7 @@ func (c *call) listenToRedisson() {
 			continue
 		}
 		if p.Driver == nil {
-			p.Driver = &listening{waiters: make(map[*call]int)}
+			p.Driver = &listening{waiters: make(map[*session]int)}
 		}
 		l := p.Driver
 		l.waiters[c], c.hears = i, true
@@ -153,7 +153,7 @@ func (c *call) listenToRedisson() {
 }
 
 // ignoreRedisson removes the call from the listeners. The subscriptions stay.
-func (c *call) ignoreRedisson() {
+func (c *session) ignoreRedisson() {
 	s := &c.lock.client.redisson
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 	l := p.Driver
 	waiters := maps.Clone(l.waiters)
 	s.mu.Unlock()
-	var foremost engine.Foremost[*call]
+	var foremost engine.Foremost[*session]
 	for w, i := range waiters {
 		position, phase, attempt := w.position(i)
 		switch {
@@ -239,7 +239,7 @@ func (c *Client) heardRedisson(cell Cell, message string) {
 }
 
 // position returns the call's position in a cell's queue, its phase, and its last attempt.
-func (c *call) position(cell int) (int, core.Phase, int32) {
+func (c *session) position(cell int) (int, core.Phase, int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	attempt, _ := c.machine.Attempt()
@@ -247,7 +247,7 @@ func (c *call) position(cell int) (int, core.Phase, int32) {
 }
 
 // freed handles the release of a cell by a Redisson client.
-func (c *call) freed(cell int) {
+func (c *session) freed(cell int) {
 	c.mu.Lock()
 	now := c.lock.client.time()
 	var alone, asks bool
@@ -275,7 +275,7 @@ func (c *call) freed(cell int) {
 
 // handedBeside prepares the machine for a handoff of a cell: Redisson's clients may hold others.
 // The caller holds mu.
-func (c *call) handedBeside(now core.Time, cell int) {
+func (c *session) handedBeside(now core.Time, cell int) {
 	s := &c.lock.client.redisson
 	if s.some.Load() == 0 {
 		return
@@ -297,7 +297,7 @@ func (c *call) handedBeside(now core.Time, cell int) {
 
 // grantedBeside records that the handoff of a cell before the others led to a grant, if there was
 // one. The caller holds mu.
-func (c *call) grantedBeside() {
+func (c *session) grantedBeside() {
 	if c.tried != nil {
 		s := &c.lock.client.redisson
 		s.mu.Lock()
@@ -308,7 +308,7 @@ func (c *call) grantedBeside() {
 
 // leaveOpen returns the window of the hold's release: see Window in package engine. The caller
 // holds mu.
-func (c *call) leaveOpen(now core.Time) int64 {
+func (c *session) leaveOpen(now core.Time) int64 {
 	waited, queued := c.machine.Waited(now)
 	if c.place == nil {
 		waited = 0

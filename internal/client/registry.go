@@ -54,7 +54,7 @@ func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
 }
 
 // waiter returns the waiting or holding call of an owner of this client, or nil.
-func (c *Client) waiter(o quorumlock.Owner) *call {
+func (c *Client) waiter(o quorumlock.Owner) *session {
 	n, ok := c.numberOf(o)
 	if !ok {
 		return nil
@@ -116,14 +116,14 @@ func (c *Client) remember(waiters []quorumlock.Owner) {
 }
 
 // enlist adds a call to live: messages reach it from now on.
-func (c *Client) enlist(w *call) {
+func (c *Client) enlist(w *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live[w.number] = w
 }
 
 // hold records that a call has the lock. It returns ErrClosed once the client has been stopped.
-func (c *Client) hold(now core.Time, w *call) error {
+func (c *Client) hold(now core.Time, w *session) error {
 	c.renewals.hold(w.lock, 1)
 	held, err := c.addHolder(now, w)
 	if !held {
@@ -132,7 +132,7 @@ func (c *Client) hold(now core.Time, w *call) error {
 	return err
 }
 
-func (c *Client) addHolder(now core.Time, w *call) (held bool, err error) {
+func (c *Client) addHolder(now core.Time, w *session) (held bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stops {
@@ -158,13 +158,13 @@ func (c *Client) addHolder(now core.Time, w *call) (held bool, err error) {
 }
 
 // forget removes a call that has failed, or has no hold any more. It may be called again.
-func (c *Client) forget(w *call) {
+func (c *Client) forget(w *session) {
 	if held := c.dropCall(w); held {
 		c.renewals.hold(w.lock, -1)
 	}
 }
 
-func (c *Client) dropCall(w *call) (held bool) {
+func (c *Client) dropCall(w *session) (held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live[w.number] != w {
@@ -212,7 +212,7 @@ func (l *Lock) spots(o quorumlock.Owner, holds bool) iter.Seq[spot] {
 // link is a hold, or a waiting call of Lock, at a spot.
 type link struct {
 	at           spot
-	call         *call         // nil for a waiting call
+	session      *session      // nil for a waiting call
 	entered      chan struct{} // of a waiting call: see awaitOwner
 	older, newer *link         // neighbours at the spot
 	next         *link         // of the same call, at its next spot
@@ -247,13 +247,13 @@ func (x index) remove(k *link) {
 }
 
 // addHold adds a hold at spots, and wakes the calls that wait there. The caller holds mu.
-func (c *Client) addHold(w *call, spots iter.Seq[spot]) {
+func (c *Client) addHold(w *session, spots iter.Seq[spot]) {
 	for at := range spots {
 		k := &w.link
 		if w.links != nil {
 			k = new(link)
 		}
-		*k = link{at: at, call: w, next: w.links}
+		*k = link{at: at, session: w, next: w.links}
 		w.links = c.holders.add(k)
 		for k := c.waiters[at]; k != nil; k = k.older {
 			select {
@@ -265,7 +265,7 @@ func (c *Client) addHold(w *call, spots iter.Seq[spot]) {
 }
 
 // share records that other owners may share a hold whose cells were all exclusive.
-func (c *Client) share(w *call) {
+func (c *Client) share(w *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live[w.number] == w {
@@ -297,35 +297,35 @@ func (c *Client) awaitOwner(l *Lock) (entered <-chan struct{}, stop func()) {
 func (c *Client) holderOf(l *Lock) quorumlock.Owner {
 	c.mu.Lock()
 	k := c.holders[spot{names: l.names}]
-	for k != nil && !k.call.lock.same(l) {
+	for k != nil && !k.session.lock.same(l) {
 		k = k.older
 	}
 	c.mu.Unlock()
-	if k == nil || !k.call.alive() {
+	if k == nil || !k.session.alive() {
 		return ""
 	}
-	return k.call.Owner()
+	return k.session.Owner()
 }
 
 // enters reports whether the owner of l has l, or shares a cell that l would hold alone: then the
 // call must not wait.
 func (c *Client) enters(l *Lock) bool {
-	return c.holdOf(l.set.Owner, l, func(w *call) bool { return w.includes(l) || w.shares(l) }) != nil
+	return c.holdOf(l.set.Owner, l, func(w *session) bool { return w.includes(l) || w.shares(l) }) != nil
 }
 
 // find returns the hold of an owner that includes l, or nil.
-func (c *Client) find(o quorumlock.Owner, l *Lock) *call {
-	return c.holdOf(o, l, func(w *call) bool { return w.includes(l) })
+func (c *Client) find(o quorumlock.Owner, l *Lock) *session {
+	return c.holdOf(o, l, func(w *session) bool { return w.includes(l) })
 }
 
 // sharer returns the hold of an owner that shares a cell that l would hold alone, or nil.
-func (c *Client) sharer(o quorumlock.Owner, l *Lock) *call {
-	return c.holdOf(o, l, func(w *call) bool { return w.shares(l) })
+func (c *Client) sharer(o quorumlock.Owner, l *Lock) *session {
+	return c.holdOf(o, l, func(w *session) bool { return w.shares(l) })
 }
 
 // holdOf returns a hold of an owner for which is returns true, or nil. is may return true only for
 // holds that include l, or share a cell that l would hold alone.
-func (c *Client) holdOf(o quorumlock.Owner, l *Lock, is func(*call) bool) *call {
+func (c *Client) holdOf(o quorumlock.Owner, l *Lock, is func(*session) bool) *session {
 	n, own := c.numberOf(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -334,8 +334,8 @@ func (c *Client) holdOf(o quorumlock.Owner, l *Lock, is func(*call) bool) *call 
 	}
 	for at := range l.spots(o, false) {
 		for k := c.holders[at]; k != nil; k = k.older {
-			if is(k.call) {
-				return k.call
+			if is(k.session) {
+				return k.session
 			}
 		}
 	}

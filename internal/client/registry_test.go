@@ -16,9 +16,9 @@ func lockOf(c *Client, o quorumlock.Owner, name string) *Lock {
 }
 
 // holdOf returns a call that has l.
-func holdOf(t *testing.T, c *Client, l *Lock) *call {
+func holdOf(t *testing.T, c *Client, l *Lock) *session {
 	t.Helper()
-	held := &call{lock: l, number: c.calls.Add(1)}
+	held := &session{lock: l, number: c.calls.Add(1)}
 	c.enlist(held)
 	if err := c.hold(c.time(), held); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestAHoldOfAnOwnerWakesOnlyTheCallsForItsLock(t *testing.T) {
 		wake <-chan struct{}
 	}
 	var waits []waiting
-	var holds []*call
+	var holds []*session
 	for kind, cells := range kinds {
 		for i := range 50 {
 			for _, o := range []quorumlock.Owner{"me", "other"} {
@@ -92,7 +92,7 @@ func TestAHoldOfAnOwnerWakesOnlyTheCallsForItsLock(t *testing.T) {
 	}
 	for _, w := range waits {
 		looks := 0
-		c.holdOf(w.lock.set.Owner, w.lock, func(*call) bool { looks++; return false })
+		c.holdOf(w.lock.set.Owner, w.lock, func(*session) bool { looks++; return false })
 		if looks > 1 {
 			t.Errorf("a call for %q looks at %d holds", w.lock.names, looks)
 		}
@@ -144,18 +144,18 @@ func TestAnOwnerThatSharesACellWakesThoseWhoWantItAlone(t *testing.T) {
 func TestHoldersOfOneNameLeaveInAnyOrder(t *testing.T) {
 	for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		c := NewClient("test")
-		var all [3]*call
+		var all [3]*session
 		for i := range all {
 			all[i] = holdOf(t, c, lockOf(c, "", "x"))
 		}
-		left := map[*call]bool{all[0]: true, all[1]: true, all[2]: true}
+		left := map[*session]bool{all[0]: true, all[1]: true, all[2]: true}
 		for _, i := range order {
 			c.forget(all[i])
 			delete(left, all[i])
 			found := 0
 			for k := c.holders[spot{names: "x"}]; k != nil; k = k.older {
-				if found++; !left[k.call] || k.older != nil && k.older.newer != k {
-					t.Errorf("%v: after %d, call %d is found", order, i, k.call.number)
+				if found++; !left[k.session] || k.older != nil && k.older.newer != k {
+					t.Errorf("%v: after %d, call %d is found", order, i, k.session.number)
 				}
 			}
 			if found != len(left) {

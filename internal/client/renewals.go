@@ -24,9 +24,9 @@ type renewals struct {
 
 // renewal is one queued call that renews a hold.
 type renewal struct {
-	ctx  context.Context // of the caller that waits for it; Background without one
-	call *call
-	do   core.Call
+	ctx     context.Context // of the caller that waits for it; Background without one
+	session *session
+	do      core.Call
 }
 
 // hold counts the renewals that a hold of l takes, or took if by is -1.
@@ -47,7 +47,7 @@ const renewalsPerTTL = 3
 // renew queues the renewals among the calls; left is the validity that their hold has left. They
 // are sent at once if they are urgent (a caller with ctx waits for them), or if the TTL or left is
 // short. Call renew between Begin and End.
-func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, left time.Duration, urgent bool) {
+func (c *Client) renew(ctx context.Context, w *session, calls []core.Call, left time.Duration, urgent bool) {
 	var now []Node // to send to at once
 	rs := &c.renewals
 	rs.mu.Lock()
@@ -123,16 +123,16 @@ func (c *Client) sendRenewals(n Node) {
 		ctx := context.Background() // or of the first waiting caller
 		for i, at := range c.times(len(send)) {
 			w := send[i]
-			if !w.call.aliveAt(at) { // it was unlocked while it was queued
+			if !w.session.aliveAt(at) { // it was unlocked while it was queued
 				w.unsent(quorumlock.ErrLost)
 				continue
 			}
-			limit = max(limit, w.call.lock.set.NodeTimeout)
+			limit = max(limit, w.session.lock.set.NodeTimeout)
 			if ctx == context.Background() {
 				ctx = w.ctx
 			}
 			alive = append(alive, w)
-			calls = append(calls, (&encoder{call: w.call}).script(&w.do, nil))
+			calls = append(calls, (&encoder{session: w.session}).script(&w.do, nil))
 		}
 		if ended := len(send) - len(alive); ended > 0 {
 			c.renewalsLanded(n, ended, 0)
@@ -143,9 +143,9 @@ func (c *Client) sendRenewals(n Node) {
 		at := time.Now()
 		c.send(ctx, n, Background, limit, calls, func(replies []wire.Reply) {
 			defer c.End()
-			c.answered(n, replies, time.Since(at), false, &alive[0].call.lock.set)
+			c.answered(n, replies, time.Since(at), false, &alive[0].session.lock.set)
 			for i, at := range c.times(len(alive)) {
-				alive[i].call.replied(at, &alive[i].do, replies[i])
+				alive[i].session.replied(at, &alive[i].do, replies[i])
 			}
 			took := time.Since(at)
 			if replies[0].Err != nil {
@@ -160,7 +160,7 @@ func (c *Client) sendRenewals(n Node) {
 
 // unsent answers a renewal that is not sent.
 func (w *renewal) unsent(err error) {
-	w.call.step(core.Event{Kind: core.Replied, Call: w.do, Reply: core.Reply{Err: err, Unsent: true}})
+	w.session.step(core.Event{Kind: core.Replied, Call: w.do, Reply: core.Reply{Err: err, Unsent: true}})
 }
 
 // renewalsLanded records replies of a node, and reports whether to call sendRenewals next.

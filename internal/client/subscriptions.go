@@ -38,7 +38,7 @@ const linger = 10 * time.Second
 // listen subscribes a waiting call, until unlisten. It is called again when the call goes on
 // waiting, and when messages of a node may have been missed. The node may have turned out since to
 // have shard channels, and to call the waiter there.
-func (c *call) listen() {
+func (c *session) listen() {
 	if now := c.lock.shardSources(); !c.listens || !slices.Equal(now, c.sources) {
 		was, listened := c.sources, c.listens
 		c.sources, c.listens = now, true
@@ -53,7 +53,7 @@ func (c *call) listen() {
 }
 
 // unlisten ends the effect of listen, when the call returns.
-func (c *call) unlisten() {
+func (c *session) unlisten() {
 	if c.listens {
 		c.eachSource(c.sources, c.lock.client.unlisten)
 	}
@@ -63,7 +63,7 @@ func (c *call) unlisten() {
 }
 
 // eachSource calls f with each source, or, if sources is nil, with the wake channel of each node.
-func (c *call) eachSource(sources []source, f func(source)) {
+func (c *session) eachSource(sources []source, f func(source)) {
 	if sources == nil {
 		for _, n := range c.lock.nodes {
 			f(c.lock.client.source(n))
@@ -102,7 +102,7 @@ func (l *Lock) shardSources() []source {
 }
 
 // wantListen makes the goroutine of a waiting call call listen.
-func (c *call) wantListen() {
+func (c *session) wantListen() {
 	select {
 	case c.waits <- struct{}{}:
 	default:
@@ -203,7 +203,7 @@ func (c *Client) heard(from source, message string) {
 }
 
 // look makes the machine look at a cell.
-func (c *call) look(at Cell) {
+func (c *session) look(at Cell) {
 	if i := c.lock.indexOf(at); i >= 0 {
 		c.step(core.Event{Kind: core.Turn, Cell: int32(i)})
 	}
@@ -212,7 +212,7 @@ func (c *call) look(at Cell) {
 // missed makes the machine look at the cells that call the waiter through a source, after messages
 // may have been missed there. The channel decides, and not the call's subscriptions: a waiter is in
 // the queues of the nodes before the call listens.
-func (c *call) missed(from source) {
+func (c *session) missed(from source) {
 	client := c.lock.client
 	var turns []core.Event
 	for i, cell := range c.lock.cells {

@@ -46,7 +46,7 @@ func TestAWaiterThatIsFirstAtAMinorityAsksAgain(t *testing.T) {
 				cells[i] = Cell{Node: bareNode{name: fmt.Sprint(i)}, Name: "x"}
 			}
 			l := New(c, "x", core.Majority(3, 3), cells, options.Settings{TTL: time.Second, NodeTimeout: time.Second}, nil)
-			k := l.newCall(&l.lock, c.nextTicket(), nil, nil)
+			k := l.newSession(&l.lock, c.nextTicket(), nil, nil)
 			k.machine.Step(c.time(), core.Event{Kind: core.Start})
 			b := &request{entry: wire.Entry{Ticket: k.caller.Ticket, Unsure: true}}
 			var replies []wire.Reply

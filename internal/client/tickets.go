@@ -31,7 +31,7 @@ func (c *Client) readClock(n Node, replies []wire.Reply, asked, now core.Time) {
 }
 
 // setTicket sets the ticket of the next attempt. The caller holds mu.
-func (c *call) setTicket(attempt int32) {
+func (c *session) setTicket(attempt int32) {
 	client := c.lock.client
 	client.mu.Lock()
 	defer client.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *call) setTicket(attempt int32) {
 
 // settle records that all nodes have this ticket, or have been sent it. The next caller in the
 // local queue may be admitted then.
-func (c *call) settle(ticket int64) {
+func (c *session) settle(ticket int64) {
 	if c.place == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (c *call) settle(ticket int64) {
 }
 
 // judged checks the nodes' use of the unsure ticket of a first attempt. The caller holds mu.
-func (c *call) judged(now core.Time, b *request, replies []wire.Reply) {
+func (c *session) judged(now core.Time, b *request, replies []wire.Reply) {
 	for i := range replies {
 		v := c.acceptance.Judge(&b.calls[i], &b.entry, &replies[i], len(c.lock.cells))
 		if v.Settled {

@@ -50,7 +50,7 @@ var bugs = []mutation.Bug{
 	bug("a release that failed is not sent again", "internal/core Do.IsRelease", "d == Release", "false", core(8000, "nothing is left behind")),
 	bug("a waiter's later attempt is recalled", "internal/wire Call.IsFirst", "strings.HasSuffix(c.args[0].text, \".1\")", "c.count > 0", wire(9000, "nothing is left behind")),
 	bug("an attempt for two locks is recalled by the release of one", "internal/transport lane.recall", "slices.EqualFunc(a.cmds, t.cmds, sameKey)", "slices.EqualFunc(a.cmds[:1], t.cmds[:1], sameKey)", tests("node", "TestAnUnsentAttempt")),
-	bug("Unlock of an inner lease releases the lock", "internal/client call.endLease", "len(c.hold.leases) == 0", "true", wire(400, "loss is told by the deadline")),
+	bug("Unlock of an inner lease releases the lock", "internal/client session.endLease", "len(c.hold.leases) == 0", "true", wire(400, "loss is told by the deadline")),
 	bug("a release does not check the owner", "scripts/release.lua", "  if not held then\n    left = -1", "  if redis.call('del', KEYS[1]) == 0 then\n    left = -1", wire(400, "nobody else's hold is touched")),
 
 	// Detached holds.

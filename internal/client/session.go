@@ -18,12 +18,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// call is the shell of one machine of package core: a call of Lock, TryLock or Attach, and the hold
+// session is the shell of one machine of package core: a session of Lock, TryLock or Attach, and the hold
 // that follows. It gives events to the machine, sends the machine's calls, and runs its timer.
 //
 // Steps may come from any goroutine. One goroutine at a time sends the calls of all steps, in the
 // order of the steps and without mu: see flush.
-type call struct {
+type session struct {
 	lock    *Lock
 	watch   *watch // nil without an Observer
 	number  uint64 // in the call's owners
@@ -75,9 +75,9 @@ type call struct {
 	sources []source // its channels if a node has shard channels; nil otherwise
 }
 
-// newCall returns a call that has not started.
-func (l *Lock) newCall(config *core.Config, ticket int64, p *place, w *watch) *call {
-	c := &call{lock: l, watch: w, place: p, decided: make(chan struct{})}
+// newSession returns a session that has not started.
+func (l *Lock) newSession(config *core.Config, ticket int64, p *place, w *watch) *session {
+	c := &session{lock: l, watch: w, place: p, decided: make(chan struct{})}
 	if p != nil {
 		c.caller.Secret, c.waits = rand.Text(), make(chan struct{}, 1)
 	}
@@ -91,12 +91,12 @@ func (l *Lock) newCall(config *core.Config, ticket int64, p *place, w *watch) *c
 }
 
 // trip returns the recent round trip to a cell's node, as health.roundTrip does.
-func (c *call) trip(cell int) time.Duration {
+func (c *session) trip(cell int) time.Duration {
 	return c.lock.client.health.roundTrip(c.lock.cells[cell].Node, c.lock.set.NodeTimeout/24)
 }
 
 // step gives events to the machine, and sends its calls unless another goroutine is in flush.
-func (c *call) step(events ...core.Event) {
+func (c *session) step(events ...core.Event) {
 	c.mu.Lock()
 	now := c.lock.client.time()
 	for _, e := range events {
@@ -106,10 +106,10 @@ func (c *call) step(events ...core.Event) {
 }
 
 // apply gives one event to the machine. The caller holds mu, and calls flush next.
-func (c *call) apply(e core.Event) { c.applyAt(c.lock.client.time(), e) }
+func (c *session) apply(e core.Event) { c.applyAt(c.lock.client.time(), e) }
 
 // applyAt is apply for callers that have read the clock. Another event may have come since.
-func (c *call) applyAt(now core.Time, e core.Event) {
+func (c *session) applyAt(now core.Time, e core.Event) {
 	now = now.Latest(c.at)
 	attempt, _ := c.machine.Attempt()
 	fx := c.machine.Step(now, e)
@@ -178,7 +178,7 @@ func (c *call) applyAt(now core.Time, e core.Event) {
 }
 
 // failed records the reason of a failed attempt. HeldOrNone and NoToken leave the previous reason.
-func (c *call) failed(why core.Reason) {
+func (c *session) failed(why core.Reason) {
 	if why == core.HeldOrNone || why == core.NoToken {
 		c.watch.note(quorumlock.StepWaiting, nil)
 		return
@@ -200,7 +200,7 @@ func (c *call) failed(why core.Reason) {
 }
 
 // arm sets the timer to the machine's next wake-up. The timer may fire early, but not late.
-func (c *call) arm() {
+func (c *session) arm() {
 	wake := c.machine.Wake()
 	if wake == 0 || c.armed != 0 && c.armed <= wake {
 		return
@@ -218,7 +218,7 @@ func (c *call) arm() {
 	}
 }
 
-func (c *call) timeout() {
+func (c *session) timeout() {
 	if c.lock.client.Begin() != nil {
 		return
 	}
@@ -226,7 +226,7 @@ func (c *call) timeout() {
 	c.tick(c.lock.client.time())
 }
 
-func (c *call) tick(now core.Time) {
+func (c *session) tick(now core.Time) {
 	c.mu.Lock()
 	c.armed = 0
 	c.applyAt(now, core.Event{Kind: core.Tick})
@@ -235,7 +235,7 @@ func (c *call) tick(now core.Time) {
 
 // flush sends the calls in todo until none is left. If another goroutine does so already, flush
 // returns at once. The caller holds mu; flush releases it.
-func (c *call) flush() {
+func (c *session) flush() {
 	if c.busy {
 		c.mu.Unlock()
 		return
@@ -264,15 +264,15 @@ func (c *call) flush() {
 // notSent reports whether a TryLock has failed without a quorum, and all its requests were recalled
 // before they were sent. The caller holds c.mu, and has sent the releases, which recall the
 // requests.
-func (c *call) notSent() bool {
+func (c *session) notSent() bool {
 	attempts, _ := c.machine.Attempt()
 	return c.place == nil && attempts == 1 && c.recalls && c.asked == 0 && errors.Is(c.last, quorumlock.ErrNoQuorum)
 }
 
 // send sends calls, grouped by node. ctx belongs to the caller that waits for the replies. Renewals
 // have another: see extension.
-func (c *call) send(ctx context.Context, calls []core.Call) {
-	m, asked := encoder{call: c}, core.Time{}
+func (c *session) send(ctx context.Context, calls []core.Call) {
+	m, asked := encoder{session: c}, core.Time{}
 	renews, asks := false, slices.ContainsFunc(calls, func(k core.Call) bool { return k.Do == core.Acquire })
 	for i := range calls {
 		renews = renews || calls[i].Do.Renews()
@@ -315,7 +315,7 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 
 // entry returns the waiter's entry for the queues of the nodes, and the time of the last event,
 // which is before the entry is sent. asks reports that an attempt begins, which needs a ticket.
-func (c *call) entry(asks bool) (wire.Entry, core.Time) {
+func (c *session) entry(asks bool) (wire.Entry, core.Time) {
 	c.mu.Lock()
 	life := c.machine.Life()
 	if asks {
@@ -336,9 +336,9 @@ func (c *call) entry(asks bool) (wire.Entry, core.Time) {
 
 // encoder makes scripts of a machine's calls.
 type encoder struct {
-	call  *call
-	hint  uint64
-	entry wire.Entry
+	session *session
+	hint    uint64
+	entry   wire.Entry
 
 	owner     quorumlock.Owner // of the last script, as the next two fields
 	attempt   int32
@@ -347,7 +347,7 @@ type encoder struct {
 
 // script returns the script of a machine's call. The script of a call that queues refers to e.
 func (m *encoder) script(k *core.Call, e *wire.Entry) wire.Call {
-	c := m.call
+	c := m.session
 	if m.owner == "" || k.Attempt != m.attempt || k.Successor != m.successor {
 		m.owner, m.attempt, m.successor = c.ownerOf(k.Attempt, k.Successor), k.Attempt, k.Successor
 	}
@@ -366,13 +366,13 @@ func (m *encoder) script(k *core.Call, e *wire.Entry) wire.Call {
 }
 
 // ownerOf returns the owner of an attempt, or of its successor.
-func (c *call) ownerOf(attempt int32, successor bool) quorumlock.Owner {
+func (c *session) ownerOf(attempt int32, successor bool) quorumlock.Owner {
 	return c.caller.Owner(attempt, successor)
 }
 
-// request is the set of calls that a call sends to one node at one time.
+// request is the set of calls that a session sends to one node at one time.
 type request struct {
-	call     *call
+	session  *session
 	node     Node
 	calls    []core.Call
 	scripts  []wire.Call // one for each of calls
@@ -386,25 +386,25 @@ type request struct {
 // requests has finished requests, whose memory is reused.
 var requests sync.Pool
 
-func newRequest(c *call, n Node, now time.Time) *request {
+func newRequest(c *session, n Node, now time.Time) *request {
 	b, ok := requests.Get().(*request)
 	if !ok {
 		b = &request{}
 		b.answered = b.deliver
 	}
-	b.call, b.node, b.calls, b.scripts, b.sent = c, n, b.calls[:0], b.scripts[:0], now
+	b.session, b.node, b.calls, b.scripts, b.sent = c, n, b.calls[:0], b.scripts[:0], now
 	return b
 }
 
 func (b *request) free() {
-	b.call, b.node, b.entry = nil, nil, wire.Entry{}
+	b.session, b.node, b.entry = nil, nil, wire.Entry{}
 	clear(b.scripts)
 	requests.Put(b)
 }
 
 // deliver handles the node's replies.
 func (b *request) deliver(replies []wire.Reply) {
-	c := b.call
+	c := b.session
 	client := c.lock.client
 	defer client.End()
 	took := time.Since(b.sent)
@@ -433,7 +433,7 @@ func (b *request) deliver(replies []wire.Reply) {
 
 // recalled handles a first attempt and its release that were not sent.
 func (b *request) recalled() {
-	c := b.call
+	c := b.session
 	answers := c.lock.client.health.answers(b.node)
 	c.mu.Lock()
 	now := c.lock.client.time()
@@ -449,7 +449,7 @@ func (b *request) recalled() {
 }
 
 // replied is reply, keepPending and flush for a single reply. It takes mu.
-func (c *call) replied(now core.Time, k *core.Call, reply wire.Reply) {
+func (c *session) replied(now core.Time, k *core.Call, reply wire.Reply) {
 	c.mu.Lock()
 	c.keepPending(k, c.reply(now, k, reply))
 	c.flush()
@@ -457,14 +457,14 @@ func (c *call) replied(now core.Time, k *core.Call, reply wire.Reply) {
 
 // reply gives a reply to the machine, and returns the error of a failed call. The caller holds mu,
 // and calls keepPending and flush next.
-func (c *call) reply(now core.Time, k *core.Call, reply wire.Reply) error {
+func (c *session) reply(now core.Time, k *core.Call, reply wire.Reply) error {
 	r := c.read(now, k, reply)
 	c.applyAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	return r.Err
 }
 
 // read converts a reply for the machine, and records the token of a grant and a Redisson holder.
-func (c *call) read(now core.Time, k *core.Call, reply wire.Reply) core.Reply {
+func (c *session) read(now core.Time, k *core.Call, reply wire.Reply) core.Reply {
 	r := c.caller.Read(k, reply, c.lock.client.ended)
 	if k.Do == core.Acquire && r.OK {
 		c.lock.saw(now.Mono, r.Token)
@@ -477,19 +477,19 @@ func (c *call) read(now core.Time, k *core.Call, reply wire.Reply) core.Reply {
 
 // keepPending makes a release or leave pending if it has failed, but not for good, or if an earlier
 // call may still run. The caller holds mu.
-func (c *call) keepPending(k *core.Call, err error) {
+func (c *session) keepPending(k *core.Call, err error) {
 	again, twice, is := engine.Pending(c.machine, k, err, err != nil && !isFinal(err))
 	if !is {
 		return
 	}
 	l := c.lock
 	life := max(l.set.TTL, c.machine.Life(), c.machine.Promised()-c.at.Mono)
-	p := pendingRelease{call: (&encoder{call: c}).script(&again, nil), life: life, until: time.Now().Add(life)}
+	p := pendingRelease{call: (&encoder{session: c}).script(&again, nil), life: life, until: time.Now().Add(life)}
 	l.client.addPending(pendingAt{l.cells[k.Cell].Node, err != nil && !isDown(err)}, p, twice, err == nil)
 }
 
 // callers returns how many calls of this process the waiter's entry stands for.
-func (c *call) callers() int {
+func (c *session) callers() int {
 	if c.place == nil {
 		return 1
 	}
@@ -497,7 +497,7 @@ func (c *call) callers() int {
 }
 
 // run starts the call, and returns the result of await.
-func (c *call) run(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
+func (c *session) run(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
 	c.ctx = ctx
 	c.lock.client.enlist(c)
 	defer c.unlisten()
@@ -511,7 +511,7 @@ func (c *call) run(ctx, waiting context.Context, entered <-chan struct{}) (*quor
 // await returns a lease when the call has the lock, and an error when it has failed. It gives up
 // when waiting is done, or the client stops. Without a lease and an error, the caller looks again
 // for a hold to enter.
-func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
+func (c *session) await(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
 	client := c.lock.client
 	var why error
 	var long <-chan time.Time
@@ -569,7 +569,7 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 }
 
 // waitsForOwn logs that the call may be within the hold that it waits for, without its context.
-func (c *call) waitsForOwn(holder quorumlock.Owner) {
+func (c *session) waitsForOwn(holder quorumlock.Owner) {
 	c.log(func(log *slog.Logger) {
 		log.Warn("quorumlock: a Lock has waited a whole TTL for one lease of its own process", "lock", c.lock.name, "owner", holder)
 	})
