@@ -18,14 +18,14 @@ import (
 type (
 	Subscriptions struct{} // a client's subscriptions
 	Hub           struct{} // the subscriptions of a node, or of one slot of a cluster
-	Call          struct{} // the machine of a call, and its hold
+	Session       struct{} // the machine of a session, and its hold
 	Leaf          struct{} // all others
 )
 
 var levels = []reflect.Type{
 	reflect.TypeFor[Subscriptions](),
 	reflect.TypeFor[Hub](),
-	reflect.TypeFor[Call](),
+	reflect.TypeFor[Session](),
 	reflect.TypeFor[Leaf](),
 }
 

@@ -8,8 +8,8 @@ import (
 
 func TestMutexesMustBeTakenInOrder(t *testing.T) {
 	var (
-		call   Mutex[Call]
-		other  Mutex[Call]
+		call   Mutex[Session]
+		other  Mutex[Session]
 		client Mutex[Leaf]
 	)
 	entered := 0
@@ -28,7 +28,7 @@ func TestMutexesMustBeTakenInOrder(t *testing.T) {
 	client.Unlock()
 	call.Unlock()
 	client.Lock() // the mutexes that were unlocked do not count
-	if what := said(call.Lock); !strings.Contains(what, "Call is taken while that of Leaf is held") {
+	if what := said(call.Lock); !strings.Contains(what, "Session is taken while that of Leaf is held") {
 		t.Errorf("the wrong order: %q", what)
 	}
 	var elsewhere sync.WaitGroup
@@ -44,7 +44,7 @@ func TestMutexesMustBeTakenInOrder(t *testing.T) {
 	client.Unlock()
 	call.Lock()
 	defer call.Unlock()
-	if what := said(other.Lock); !strings.Contains(what, "Call is taken while that of Call is held") {
+	if what := said(other.Lock); !strings.Contains(what, "Session is taken while that of Session is held") {
 		t.Errorf("two of a kind: %q", what)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // the simulation is a cluster, so the mutex of shards.go is never locked there.
 var mutexes = map[string]reflect.Type{
 	"internal/client/alarms.go":         reflect.TypeFor[lockorder.Leaf](),
-	"internal/client/session.go":           reflect.TypeFor[lockorder.Call](),
+	"internal/client/session.go":        reflect.TypeFor[lockorder.Session](),
 	"internal/client/client.go":         reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/pending.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/admission.go":      reflect.TypeFor[lockorder.Leaf](),
