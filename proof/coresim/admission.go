@@ -1,6 +1,8 @@
 package coresim
 
 import (
+	"time"
+
 	"github.com/quorumlock/quorumlock/internal/core"
 )
 
@@ -28,6 +30,14 @@ func (k *worker) takePlace() {
 	}
 	k.call, k.unsent, k.unsentAt = nil, a.Wait(k.lock, k), k.process.now.Mono
 	k.refuse()
+}
+
+// inProcess is how long a call has waited for its places.
+func (k *worker) inProcess() time.Duration {
+	if k.unsent == nil {
+		return k.waited
+	}
+	return k.waited + k.process.now.Mono - k.unsentAt
 }
 
 // leavePlace takes a worker that waits for its place out of the queue.

@@ -309,8 +309,8 @@ func (t *tier) inTime(k *worker, call string, took time.Duration) {
 		most = t.plan.silence()
 	case call == "Extend":
 		return
-	case k.step.Try && (most == 0 || most > k.waited+3*t.plan.NodeTimeout):
-		most = k.waited + 3*t.plan.NodeTimeout
+	case k.step.Try && (most == 0 || most > k.inProcess()+3*t.plan.NodeTimeout):
+		most = k.inProcess() + 3*t.plan.NodeTimeout
 	case most == 0:
 		return
 	}
