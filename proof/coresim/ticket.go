@@ -64,11 +64,12 @@ func (c *call) judged(b *batch) {
 
 // timely checks that a sure ticket is the time of the call by the clocks of the nodes, to within
 // seconds, even if the client's clock is wrong. A node's clock was read at most a NodeTimeout
-// before the client's. Since then the clocks may have drifted apart.
+// before the client's. Since then the clocks may have drifted apart. A process that was frozen reads
+// late; its next reading is right again.
 func (t *tier) timely(c *call) {
 	apart := t.plan.Drift.Rate * float64(min(t.world.Now(), wire.FreshClock))
 	seconds := 3*time.Second + t.plan.NodeTimeout + time.Duration(apart)
-	if c.entry.Unsure || t.plan.Class == beyond || !t.nodesKeepTime() || t.sleeps() || t.rests {
+	if c.entry.Unsure || t.plan.Class == beyond || !t.nodesKeepTime() || t.sleeps() || t.rests || t.wasPaused(c.process.number) {
 		return
 	}
 	first, last := scriptmodel.Time(math.MaxInt64), scriptmodel.Time(math.MinInt64)
