@@ -159,7 +159,7 @@ func ExampleObserver() {
 	lease, err := lock.TryLock(ctx)
 	exitOn(err)
 	_, _ = lock.TryLock(ctx)      // it is refused
-	exitOn(lock.ForceUnlock(ctx)) // an operator takes the lock away
+	exitOn(client.ForceUnlock(ctx, lock.Name())) // an operator takes the lock away
 	_ = lease.Extend(ctx)         // it fails: the holder learns of it
 	<-lease.Context().Done()
 	// Output:

@@ -279,7 +279,7 @@ func ExampleState() {
 	lock := client.Mutex("x")
 	lease, err := lock.Lock(context.Background())
 	exitOn(err)
-	seen, err := lock.Inspect(context.Background())
+	seen, err := client.Inspect(context.Background(), "x")
 	exitOn(err)
 	fmt.Println("held:", seen.State.Held(), "by the lease's owner:", seen.State.Owner == lease.Owner())
 	fmt.Println("hold count:", seen.State.HoldCount, "for up to 10 s:", seen.State.TTL <= 10*time.Second)

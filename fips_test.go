@@ -37,7 +37,7 @@ func TestTheLibraryWorksWithApprovedPrimitivesOnly(t *testing.T) {
 		return l.Unlock(t.Context())
 	})
 	for waiting := 0; waiting == 0; {
-		in, err := c.Mutex("x").Inspect(t.Context())
+		in, err := c.Inspect(t.Context(), "x")
 		testkit.Must(t, err, "Inspect")
 		waiting = in.State.Waiting
 	}

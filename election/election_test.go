@@ -70,7 +70,7 @@ func TestLeader(t *testing.T) {
 	elect(t, "is no holder with the value of a dead leader", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		dead := c[0].leads(t)
 		testkit.Kill(c[0].paths...)
-		testkit.Must(t, c[1].client.Mutex("job").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.Must(t, c[1].client.ForceUnlock(t.Context(), "job"), "ForceUnlock")
 		lease := testkit.Lock(t, c[1].client.Mutex("job"))
 		c[1].nobody(t)
 		testkit.Unlock(t, lease)
@@ -173,7 +173,7 @@ func TestResign(t *testing.T) {
 		outer := testkit.Lock(t, c[0].client.Mutex("outer"))
 		term, err := c[0].Campaign(outer.Context())
 		testkit.Must(t, err, "Campaign")
-		testkit.Must(t, c[0].client.Mutex("outer").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.Must(t, c[0].client.ForceUnlock(t.Context(), "outer"), "ForceUnlock")
 		<-term.Context().Done()
 		testkit.Is(t, term.Err(), quorumlock.ErrLost, "the end of the term")
 		testkit.OK(t, term.Resign(t.Context()), "Resign")

@@ -132,7 +132,7 @@ func TestObserve(t *testing.T) {
 		time.Sleep(quorumlock.DefaultTTL)
 		o.saw(t, now, quorumlock.DefaultTTL, "-", "0")
 		now = time.Now()
-		testkit.OK(t, c[0].client.Mutex("job").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.OK(t, c[0].client.ForceUnlock(t.Context(), "job"), "ForceUnlock")
 		time.Sleep(quorumlock.DefaultTTL)
 		o.saw(t, now, quorumlock.DefaultTTL, "-", "0", "-")
 		_ = term.Resign(t.Context())

@@ -143,7 +143,7 @@ func TestRun(t *testing.T) {
 		time.Sleep(time.Second)
 		led := c[1].queues(t)
 		time.Sleep(time.Second)
-		testkit.Must(t, c[1].client.Mutex("outer").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.Must(t, c[1].client.ForceUnlock(t.Context(), "outer"), "ForceUnlock")
 		<-outer.Context().Done()
 		second := <-led
 		w.so(t, 1, 0, "when the next leads")

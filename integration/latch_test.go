@@ -8,7 +8,6 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/wire"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // A tenant with only the rights of docs/security.md uses a latch. It is counted once, woken by a
@@ -51,12 +50,12 @@ func TestALatchOfATenantOpensOnce(t *testing.T) {
 	if err := a.Latch("x", 5).Done(ctx, "3"); !errors.Is(err, quorumlock.ErrLatchMismatch) {
 		t.Errorf("Done with another n: %v, want ErrLatchMismatch", err)
 	}
-	for name, call := range map[string]func(*redlock.Mutex) error{
-		"Lock":        func(m *redlock.Mutex) error { _, err := m.Lock(ctx); return err },
-		"ForceUnlock": func(m *redlock.Mutex) error { return m.ForceUnlock(ctx) },
-		"Inspect":     func(m *redlock.Mutex) error { _, err := m.Inspect(ctx); return err },
+	for name, call := range map[string]func() error{
+		"Lock":        func() error { _, err := b.Mutex("x").Lock(ctx); return err },
+		"ForceUnlock": func() error { return b.ForceUnlock(ctx, "x") },
+		"Inspect":     func() error { _, err := b.Inspect(ctx, "x"); return err },
 	} {
-		if err := call(b.Mutex("x")); !errors.Is(err, quorumlock.ErrWrongKind) {
+		if err := call(); !errors.Is(err, quorumlock.ErrWrongKind) {
 			t.Errorf("%s of a latch: %v, want ErrWrongKind", name, err)
 		}
 	}

@@ -39,15 +39,16 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 	allow(t, s, user, append(permissions, "on", ">"+password)...)
 
 	secure := func(u *url.Userinfo) string { return (&url.URL{Scheme: "rediss", User: u, Host: s.addr}).String() }
-	connect := func(rawURL string, c *tls.Config) *node.Mutex {
+	connect := func(rawURL string, c *tls.Config) *node.Node {
 		t.Helper()
 		n, err := node.Dial(rawURL, node.WithTLSConfig(c))
 		must(t, err)
 		t.Cleanup(func() { must(t, n.Close()) })
-		return n.Mutex("secure", unhurried)
+		return n
 	}
 
-	m := connect(secure(url.UserPassword(user, password)), trust)
+	n := connect(secure(url.UserPassword(user, password)), trust)
+	m := n.Mutex("secure", unhurried)
 	lease, err := m.Lock(t.Context())
 	must(t, err)
 	waiting := make(chan error, 1)
@@ -66,7 +67,7 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 	must(t, lease.Extend(t.Context()))
 	must(t, lease.Unlock(t.Context()))
 	must(t, <-waiting)
-	if _, err := m.Inspect(t.Context()); err != nil {
+	if _, err := n.Inspect(t.Context(), "secure"); err != nil {
 		t.Error(err)
 	}
 	denied, err := s.admin.ACLLog(t.Context(), 10).Result()
@@ -75,12 +76,12 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 		t.Errorf("denied: %s of %s", d.Reason, d.Object)
 	}
 
-	for name, bad := range map[string]*node.Mutex{
+	for name, bad := range map[string]*node.Node{
 		"wrong password":        connect(secure(url.UserPassword(user, "guess")), trust),
 		"unknown authority":     connect(secure(url.UserPassword(user, password)), &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}),
 		"another server's name": connect(secure(url.UserPassword(user, password)), &tls.Config{RootCAs: authority, ServerName: "elsewhere", MinVersion: tls.VersionTLS12}),
 	} {
-		_, err := bad.TryLock(t.Context())
+		_, err := bad.Mutex("secure", unhurried).TryLock(t.Context())
 		if err == nil {
 			t.Errorf("%s: granted", name)
 			continue

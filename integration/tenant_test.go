@@ -179,7 +179,7 @@ func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
 		must(t, lease.Unlock(t.Context()))
 
 		lease = lock(t, c, "x")
-		must(t, c.Mutex("x").ForceUnlock(t.Context()))
+		must(t, c.ForceUnlock(t.Context(), "x"))
 		told(t, lease)
 	}
 	for _, o := range []tenant{a, b} {
@@ -367,7 +367,7 @@ func throughLocks(t *testing.T, b tenant, servers []*server) {
 		for _, name := range map[string][]string{"a:": {"x", "free"}, "": {"a:x", "a:free", "{a:x}", "x{a:x}", "b:{a:x}"}, "b:": {"{a:x}", "x{a:x}"}}[prefix] {
 			for call, do := range map[string]func() error{
 				"TryLock":     func() error { _, err := c.Mutex(name).TryLock(t.Context()); return err },
-				"ForceUnlock": func() error { return c.Mutex(name).ForceUnlock(t.Context()) },
+				"ForceUnlock": func() error { return c.ForceUnlock(t.Context(), name) },
 				"Inspect":     func() error { _, err := c.Inspect(t.Context(), name); return err },
 			} {
 				if err := do(); !isDenied(err) {

@@ -45,7 +45,7 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 			return c.Latch("latch", 2).Done(ctx, "a")
 		},
 		"Inspect": func(ctx context.Context, n *node.Node, _ *redlock.Client, _ *quorumlock.Lease) error {
-			return testkit.Err(n.Mutex("held").Inspect(ctx))
+			return testkit.Err(n.Inspect(ctx, "held"))
 		},
 		"<nil>": func(context.Context, *node.Node, *redlock.Client, *quorumlock.Lease) error { // the watchdog renews
 			settle(time.Minute)

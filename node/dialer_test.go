@@ -51,7 +51,7 @@ func TestANodeThatCannotBeReachedIsAnErrorUntilItIsBackAndNothingOnStderr(t *tes
 	n := dial(t, "redis://"+addr, node.WithTimeout(never))
 	stop := transport.Of(n).Listen("channel", func(string) { t.Error("something was heard") })
 	for range 50 { // more than its pool has connections
-		err := testkit.Err(n.Mutex("x").Inspect(t.Context()))
+		err := testkit.Err(n.Inspect(t.Context(), "x"))
 		says(t, "Inspect", err, "node "+addr+": dial tcp "+addr, syscall.ECONNREFUSED.Error())
 	}
 	stop()
@@ -87,7 +87,7 @@ func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // all that was begun has failed
 		slow.Store(false)
 		for range 8 {
-			testkit.Must(t, testkit.Err(n.Mutex("x").Inspect(t.Context())), "Inspect of a server that can be reached")
+			testkit.Must(t, testkit.Err(n.Inspect(t.Context(), "x")), "Inspect of a server that can be reached")
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestATimeoutMayBeLong(t *testing.T) {
 			n := connect(t, servers[0], node.WithTimeout(20*time.Second))
 			for _, delay := range []time.Duration{0, 6 * time.Second} { // it connects; then a call takes 12 s
 				servers[0].Delay(delay)
-				testkit.Must(t, testkit.Err(n.Mutex("x").Inspect(t.Context())), "Inspect")
+				testkit.Must(t, testkit.Err(n.Inspect(t.Context(), "x")), "Inspect")
 			}
 			servers[0].Stall()
 			began := time.Now()

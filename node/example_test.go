@@ -106,7 +106,7 @@ func ExampleNode_Acquire() {
 }
 
 // An operator frees a lock by hand: the holder learns of its loss when it next renews.
-func ExampleMutex_ForceUnlock() {
+func ExampleNode_ForceUnlock() {
 	here, server := inProcess()
 	defer server.Close()
 	n, err := node.Dial("redis://10.0.0.1:6379", here)
@@ -118,7 +118,7 @@ func ExampleMutex_ForceUnlock() {
 	lease, err := m.Lock(ctx)
 	exitOn(err)
 
-	exitOn(m.ForceUnlock(ctx))
+	exitOn(n.ForceUnlock(ctx, "x"))
 	<-lease.Context().Done()
 	fmt.Println("lost:", errors.Is(context.Cause(lease.Context()), quorumlock.ErrLost))
 	fmt.Println(errors.Is(lease.Unlock(ctx), quorumlock.ErrLost))
@@ -160,7 +160,7 @@ func ExampleOption() {
 	defer n.Close() //nolint:errcheck // the example ends here
 	server.Kill()
 
-	_, err = n.Mutex("x").Inspect(context.Background())
+	_, err = n.Inspect(context.Background(), "x")
 	fmt.Println(strings.HasPrefix(err.Error(), "quorumlock: node cellar: "))
 	// Output:
 	// true
@@ -179,7 +179,7 @@ func ExampleDialer() {
 	exitOn(err)
 	defer n.Close() //nolint:errcheck // the example ends here
 
-	s, err := n.Mutex("x").Inspect(context.Background())
+	s, err := n.Inspect(context.Background(), "x")
 	fmt.Println("held:", s.Held(), err)
 	// The second connection only tells whether the address leads to several servers.
 

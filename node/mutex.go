@@ -62,34 +62,37 @@ func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.
 // TryLock acquires the lock without waiting for its turn. See [quorumlock.Locker] for its errors.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
-// Inspect returns the state of the lock: the owner, the remaining TTL, the last fencing token, and
-// the queue with its first 100 waiters. It changes nothing. It returns when ctx is done, or after
-// the node's timeout.
-func (m *Mutex) Inspect(ctx context.Context) (quorumlock.State, error) {
+// Inspect returns the state of the lock of that name: the owner, the remaining TTL, the last fencing
+// token, and the queue with its first 100 waiters. It changes nothing. It returns when ctx is done,
+// or after the node's timeout. opts are those of the lock.
+func (n *Node) Inspect(ctx context.Context, name string, opts ...quorumlock.Option) (quorumlock.State, error) {
+	m := n.Mutex(name, opts...)
 	if err := m.lock.Err(); err != nil {
 		return quorumlock.State{}, err
 	}
-	return transport.Of(m.node).Inspect(ctx, m.key)
+	return transport.Of(n).Inspect(ctx, m.key)
 }
 
-// ForceUnlock releases the lock for all its owners. An owner loses its lease when it next renews.
-// The call returns when ctx is done, or after the node's timeout. After an error, the lock may be
-// released.
-func (m *Mutex) ForceUnlock(ctx context.Context) error {
+// ForceUnlock releases the lock of that name for all its owners. An owner loses its lease when it
+// next renews. The call returns when ctx is done, or after the node's timeout. After an error, the
+// lock may be released. opts are those of the lock.
+func (n *Node) ForceUnlock(ctx context.Context, name string, opts ...quorumlock.Option) error {
+	m := n.Mutex(name, opts...)
 	if err := m.lock.Err(); err != nil {
 		return err
 	}
-	_, err := transport.Of(m.node).ForceRelease(ctx, m.key)
+	_, err := transport.Of(n).ForceRelease(ctx, m.key)
 	return err
 }
 
 // ForceUnlockOwner releases the lock only if that owner, as Inspect shows it, holds or shares it,
 // and returns [quorumlock.ErrNotHeld] otherwise. The rules are those of package redlock.
-func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
+func (n *Node) ForceUnlockOwner(ctx context.Context, name string, owner quorumlock.Owner, opts ...quorumlock.Option) error {
+	m := n.Mutex(name, opts...)
 	if err := m.lock.Err(); err != nil {
 		return err
 	}
-	found, err := transport.Of(m.node).ReleaseOwner(ctx, m.key, owner, false)
+	found, err := transport.Of(n).ReleaseOwner(ctx, m.key, owner)
 	if err == nil && !found {
 		return quorumlock.ErrNotHeld
 	}

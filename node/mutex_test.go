@@ -17,7 +17,7 @@ func TestInspectOfAMutexShowsItsHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
 		m := n.Mutex("x")
 		lease := testkit.MustLock(t, m)
-		if got, err := m.Inspect(t.Context()); m.Name() != "x" || err != nil || got.Owner != lease.Owner() || got.HoldCount != 1 || got.Token != lease.Token() || got.TTL != quorumlock.DefaultTTL {
+		if got, err := n.Inspect(t.Context(), "x"); m.Name() != "x" || err != nil || got.Owner != lease.Owner() || got.HoldCount != 1 || got.Token != lease.Token() || got.TTL != quorumlock.DefaultTTL {
 			t.Errorf("Inspect of %q: %+v, %v", m.Name(), got, err)
 		}
 		testkit.MustUnlock(t, lease)
@@ -37,7 +37,7 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				testkit.Must(t, testkit.Err(n.Mutex("y").Inspect(t.Context())), "Inspect")
+				testkit.Must(t, testkit.Err(n.Inspect(t.Context(), "y")), "Inspect")
 				tt.fault(s)
 				_, err := n.Mutex("x").TryLock(t.Context())
 				if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !strings.Contains(e.Error(), tt.want) {
@@ -67,8 +67,8 @@ func TestAZeroNodeHasAnError(t *testing.T) {
 	for what, err := range map[string]error{
 		"Lock":        testkit.Err(n.Mutex("x").Lock(ctx)),
 		"TryLock":     testkit.Err(n.Mutex("x").TryLock(ctx)),
-		"Inspect":     testkit.Err(n.Mutex("x").Inspect(ctx)),
-		"ForceUnlock": n.Mutex("x").ForceUnlock(ctx),
+		"Inspect":     testkit.Err(n.Inspect(ctx, "x")),
+		"ForceUnlock": n.ForceUnlock(ctx, "x"),
 		"Status":      testkit.Err(n.Status(ctx)),
 	} {
 		says(t, what, err, "use node.Dial or node.New")
@@ -86,8 +86,8 @@ func TestABadOptionKeepsInspectAndForceUnlockFromAnotherLock(t *testing.T) {
 		m := testkit.MustLock(t, n.Mutex("x"))
 		bad := quorumlock.WithPrefix("a prefix: ")
 		for what, err := range map[string]error{
-			"ForceUnlock": n.Mutex("x", bad).ForceUnlock(t.Context()),
-			"Inspect":     testkit.Err(n.Mutex("x", bad).Inspect(t.Context())),
+			"ForceUnlock": n.ForceUnlock(t.Context(), "x", bad),
+			"Inspect":     testkit.Err(n.Inspect(t.Context(), "x", bad)),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "WithPrefix") {
 				t.Errorf("%s: %v, want an error that names the option", what, err)

@@ -68,7 +68,7 @@ func whatIsShown(t *testing.T, n *node.Node) string {
 		fmt.Fprintf(&shown, "%v %+v\n", err, err)
 	}
 	show(testkit.Err(n.Acquire(t.Context(), "x", alice, ttl, 1)))
-	show(testkit.Err(n.Mutex("x").Inspect(t.Context())))
+	show(testkit.Err(n.Inspect(t.Context(), "x")))
 	logger := slog.New(slog.NewTextHandler(&shown, nil))
 	show(testkit.Err(n.Mutex("x", quorumlock.WithLogger(logger), quorumlock.WithWait(time.Second)).Lock(t.Context())))
 	if !strings.Contains(shown.String(), "trying again") {

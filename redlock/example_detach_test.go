@@ -65,7 +65,7 @@ func ExampleClient_Attach() {
 }
 
 // ForceUnlockOwner frees the hold that an operator has looked at, and no later one.
-func ExampleMutex_ForceUnlockOwner() {
+func ExampleClient_ForceUnlockOwner() {
 	urls, stop := threeServers()
 	defer stop()
 	client, err := redlock.Dial(urls)
@@ -75,11 +75,10 @@ func ExampleMutex_ForceUnlockOwner() {
 	_, err = client.Mutex("example:stuck").Lock(ctx)
 	exitOn(err)
 
-	m := client.Mutex("example:stuck")
-	in, err := m.Inspect(ctx)
+	in, err := client.Inspect(ctx, "example:stuck")
 	exitOn(err)
-	fmt.Println(m.ForceUnlockOwner(ctx, in.State.Owner))
-	fmt.Println(errors.Is(m.ForceUnlockOwner(ctx, in.State.Owner), quorumlock.ErrNotHeld))
+	fmt.Println(client.ForceUnlockOwner(ctx, "example:stuck", in.State.Owner))
+	fmt.Println(errors.Is(client.ForceUnlockOwner(ctx, "example:stuck", in.State.Owner), quorumlock.ErrNotHeld))
 	// Output:
 	// <nil>
 	// true

@@ -72,24 +72,24 @@ func Example_redissonUnlock() {
 }
 
 func Example_redissonForceUnlock() {
-	err := m.ForceUnlock(ctx)
+	err := client.ForceUnlock(ctx, "x")
 	_ = err
 }
 
 func Example_redissonIsLocked() {
-	in, err := m.Inspect(ctx)
+	in, err := client.Inspect(ctx, "x")
 	held := in.State.Held()
 	_, _ = held, err
 }
 
 func Example_redissonIsLockedNode() {
-	s, err := oneNode.Mutex("x").Inspect(ctx)
+	s, err := oneNode.Inspect(ctx, "x")
 	held := s.Held()
 	_, _ = held, err
 }
 
 func Example_redissonIsHeldByThread() {
-	in, err := m.Inspect(ctx)
+	in, err := client.Inspect(ctx, "x")
 	held := in.State.Owner == lease.Owner()
 	_, _ = held, err
 }

@@ -32,31 +32,24 @@ type NodeState struct {
 	Err   error // a *quorumlock.NodeError, or nil
 }
 
-// Inspect reads the lock's holders, hold count, TTL, last fencing token and queue from all nodes.
-// It waits for each node until ctx is done, for the node's timeout at most. If fewer nodes than the
-// quorum answered, Inspect returns a *[quorumlock.QuorumError] along with the inspection. It
-// changes nothing on the nodes.
-func (m *Mutex) Inspect(ctx context.Context) (Inspection, error) {
+// Inspect reads the holders, hold count, TTL, last fencing token and queue of the lock of that name
+// from all nodes: of a Mutex, an RWMutex, or a Semaphore. It waits for each node until ctx is done,
+// for the node's timeout at most. If fewer nodes than the quorum answered, Inspect returns a
+// *[quorumlock.QuorumError] along with the inspection. It changes nothing on the nodes. opts are
+// those of the lock.
+func (c *Client) Inspect(ctx context.Context, name string, opts ...quorumlock.Option) (Inspection, error) {
+	m := c.Mutex(name, opts...)
 	if m.err != nil {
 		return Inspection{}, m.err
 	}
-	in := Inspection{Nodes: make([]NodeState, len(m.client.nodes))}
-	err := m.client.askAll(m.quorum, func(i int, n *node.Node) error {
-		inspect := transport.Of(n).Inspect
-		if m.permits > 0 {
-			inspect = transport.Of(n).InspectSemaphore
-		}
-		s, err := inspect(ctx, m.key)
+	in := Inspection{Nodes: make([]NodeState, len(c.nodes))}
+	err := c.askAll(m.quorum, func(i int, n *node.Node) error {
+		s, err := transport.Of(n).Inspect(ctx, m.key)
 		in.Nodes[i] = NodeState{Node: n.String(), State: s, Err: err}
 		return err
 	})
 	in.State = agreed(in.Nodes, m.quorum)
 	return in, err
-}
-
-// Inspect is [Mutex.Inspect] for the Mutex of that name, with the client's options.
-func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
-	return c.Mutex(name).Inspect(ctx)
 }
 
 // agreed returns the state at a quorum of the nodes.
@@ -179,39 +172,37 @@ func quorumTTL(ttls []time.Duration, quorum int) time.Duration {
 	return ttls[len(ttls)-quorum]
 }
 
-// ForceUnlock frees the lock at every node, for any holder. The holder learns of it at its next
-// renewal, and may continue its work until then: only the fencing token stops its writes.
-// ForceUnlock waits for each node until ctx is done, for the node's timeout at most. It returns a
-// *[quorumlock.QuorumError] if fewer nodes than the quorum confirmed; the others have freed the
-// lock.
-func (m *Mutex) ForceUnlock(ctx context.Context) error {
+// ForceUnlock frees the lock of that name at every node, for any holder: the writer or all readers
+// of an RWMutex, all slots of a Semaphore. The holder learns of it at its next renewal, and may
+// continue its work until then: only the fencing token stops its writes. ForceUnlock waits for each
+// node until ctx is done, for the node's timeout at most. It returns a *[quorumlock.QuorumError] if
+// fewer nodes than the quorum confirmed; the others have freed the lock. opts are those of the lock.
+func (c *Client) ForceUnlock(ctx context.Context, name string, opts ...quorumlock.Option) error {
+	m := c.Mutex(name, opts...)
 	if m.err != nil {
 		return m.err
 	}
-	return m.client.askAll(m.quorum, func(_ int, n *node.Node) error {
-		force := transport.Of(n).ForceRelease
-		if m.permits > 0 {
-			force = transport.Of(n).ForceReleaseSemaphore
-		}
-		_, err := force(ctx, m.key)
+	return c.askAll(m.quorum, func(_ int, n *node.Node) error {
+		_, err := transport.Of(n).ForceRelease(ctx, m.key)
 		return err
 	})
 }
 
 // ForceUnlockOwner frees the share of one owner at every node: the holder, one reader, or one slot.
-// The owner is as in [Mutex.Inspect]. It returns [quorumlock.ErrNotHeld] if no node that answered
+// The owner is as in [Client.Inspect]. It returns [quorumlock.ErrNotHeld] if no node that answered
 // has the owner. It returns a *[quorumlock.QuorumError] if fewer nodes than the quorum answered;
-// the others have freed the owner's share. The holder learns of it as after [Mutex.ForceUnlock].
+// the others have freed the owner's share. The holder learns of it as after [Client.ForceUnlock].
 //
 // An owner is used for one hold, so a late call ends no other hold. (A thread of Redisson keeps its
 // owner from hold to hold: the call frees the current hold.)
-func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
+func (c *Client) ForceUnlockOwner(ctx context.Context, name string, owner quorumlock.Owner, opts ...quorumlock.Option) error {
+	m := c.Mutex(name, opts...)
 	if m.err != nil {
 		return m.err
 	}
-	found := make([]bool, len(m.client.nodes))
-	err := m.client.askAll(m.quorum, func(i int, n *node.Node) (err error) {
-		found[i], err = transport.Of(n).ReleaseOwner(ctx, m.key, owner, m.permits > 0)
+	found := make([]bool, len(c.nodes))
+	err := c.askAll(m.quorum, func(i int, n *node.Node) (err error) {
+		found[i], err = transport.Of(n).ReleaseOwner(ctx, m.key, owner)
 		return err
 	})
 	if err == nil && !slices.Contains(found, true) {

@@ -109,14 +109,3 @@ func (m *RWMutex) RLocker() quorumlock.Locker { return m.reader }
 func (m *RWMutex) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	return m.writer.lock.Downgrade(ctx, lease)
 }
-
-// Inspect is [Mutex.Inspect]: it returns the writer, or the readers.
-func (m *RWMutex) Inspect(ctx context.Context) (Inspection, error) { return m.writer.Inspect(ctx) }
-
-// ForceUnlock is [Mutex.ForceUnlock]: it frees the lock of the writer, or of all readers.
-func (m *RWMutex) ForceUnlock(ctx context.Context) error { return m.writer.ForceUnlock(ctx) }
-
-// ForceUnlockOwner is [Mutex.ForceUnlockOwner]: it frees the lock of one writer, or of one reader.
-func (m *RWMutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
-	return m.writer.ForceUnlockOwner(ctx, owner)
-}

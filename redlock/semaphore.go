@@ -79,14 +79,3 @@ func (s *Semaphore) Lock(ctx context.Context) (*quorumlock.Lease, error) { retur
 func (s *Semaphore) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	return s.mutex.TryLock(ctx)
 }
-
-// Inspect is [Mutex.Inspect]: it returns the taken slots and their owners.
-func (s *Semaphore) Inspect(ctx context.Context) (Inspection, error) { return s.mutex.Inspect(ctx) }
-
-// ForceUnlock is [Mutex.ForceUnlock]: it frees all slots.
-func (s *Semaphore) ForceUnlock(ctx context.Context) error { return s.mutex.ForceUnlock(ctx) }
-
-// ForceUnlockOwner is [Mutex.ForceUnlockOwner]: it frees the slot of that owner.
-func (s *Semaphore) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
-	return s.mutex.ForceUnlockOwner(ctx, owner)
-}

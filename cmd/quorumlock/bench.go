@@ -223,7 +223,7 @@ func (b *bench) handoffs(ctx context.Context, d time.Duration, second *cluster) 
 // waitFor returns when the queue has a waiter.
 func (b *bench) waitFor(ctx context.Context, name string) {
 	for ctx.Err() == nil {
-		if s, err := b.quick.Mutex(b.first.prefix + name).Inspect(ctx); err != nil || s.Waiting > 0 {
+		if s, err := b.quick.Inspect(ctx, b.first.prefix+name); err != nil || s.Waiting > 0 {
 			return
 		}
 		time.Sleep(time.Millisecond)

@@ -26,10 +26,6 @@ const (
 func (c *cluster) inspect(ctx context.Context, name string) (lockView, error) {
 	in, err := c.Inspect(ctx, name)
 	kind := kindMutex
-	if errors.Is(err, quorumlock.ErrWrongKind) && strings.Contains(err.Error(), "and is a semaphore") {
-		in, err = c.Semaphore(name, 1).Inspect(ctx)
-		kind = kindSemaphore
-	}
 	switch s := in.State; {
 	case otherKind(err) != nil:
 		kind = kindOther

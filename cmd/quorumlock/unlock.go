@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -114,14 +113,10 @@ func (c *unlockCommand) Run(e *env) (err error) {
 			return err
 		}
 	}
-	lock := forcer(client.RWMutex(c.Name))
-	if v.Kind == kindSemaphore {
-		lock = client.Semaphore(c.Name, 1)
-	}
 	if c.chooses() {
-		err = lock.ForceUnlockOwner(e.ctx, quorumlock.Owner(chosen.Owner))
+		err = client.ForceUnlockOwner(e.ctx, c.Name, quorumlock.Owner(chosen.Owner))
 	} else {
-		err = lock.ForceUnlock(e.ctx)
+		err = client.ForceUnlock(e.ctx, c.Name)
 	}
 	if errors.Is(err, quorumlock.ErrNotHeld) {
 		return c.gone()
@@ -129,12 +124,6 @@ func (c *unlockCommand) Run(e *env) (err error) {
 		return err
 	}
 	return c.say(e.text, v, true, "freed\n")
-}
-
-// forcer is a lock that the tool can free.
-type forcer interface {
-	ForceUnlock(ctx context.Context) error
-	ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error
 }
 
 // chooses reports whether the flags choose one hold of the lock.

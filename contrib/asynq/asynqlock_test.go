@@ -214,7 +214,7 @@ func TestALostLeaseRunsTheTaskAgain(t *testing.T) {
 			if runs++; runs > 1 {
 				return nil
 			}
-			testkit.OK(t, f.nodes.Client().Mutex("customer:7").ForceUnlock(t.Context()), "ForceUnlock")
+			testkit.OK(t, f.nodes.Client().ForceUnlock(t.Context(), "customer:7"), "ForceUnlock")
 			<-ctx.Done()
 			testkit.Is(t, context.Cause(ctx), quorumlock.ErrLost, "the cause of the handler's ctx")
 			return nil // as if it had noticed nothing

@@ -30,7 +30,7 @@ func ExampleNew() {
 	if err := certmagic.Default.Storage.Lock(ctx, "issue_cert_example.com"); err != nil {
 		panic(err)
 	}
-	state, err := client.Mutex("certmagic:issue_cert_example.com").Inspect(ctx)
+	state, err := client.Inspect(ctx, "certmagic:issue_cert_example.com")
 	fmt.Println("held:", state.State.Held(), err)
 	fmt.Println(certmagic.Default.Storage.Unlock(ctx, "issue_cert_example.com"))
 	// Output:

@@ -62,29 +62,27 @@ func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner,
 	return left, n.typed(err)
 }
 
-// ForceRelease frees the lock of any holder, and reports whether there was one. The holder learns
-// of it when it renews.
+// ForceRelease frees the lock of any holder, or all slots of a semaphore, and reports whether there
+// was a holder. The holder learns of it when it renews.
 func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
-	return ask(ctx, n, name, wire.ForceRelease(name), wire.Reply.Done)
-}
-
-// ForceReleaseSemaphore is ForceRelease for a semaphore: it frees all slots.
-func (n *Node) ForceReleaseSemaphore(ctx context.Context, name string) (bool, error) {
-	return ask(ctx, n, name, wire.ForceRelease(name).OfSemaphore(0, 0), wire.Reply.Done)
+	held, err := ask(ctx, n, name, wire.ForceRelease(name), wire.Reply.Done)
+	if wire.IsSemaphore(err) {
+		return ask(ctx, n, name, wire.ForceRelease(name).OfSemaphore(0, 0), wire.Reply.Done)
+	}
+	return held, err
 }
 
 // maxWaiters limits the waiters in the result of Inspect.
 const maxWaiters = 100
 
-// Inspect returns the holders of the lock with their counts, the remaining TTL, the last fencing
-// token, and the queue: its length, and its first hundred waiters.
+// Inspect returns the holders of the lock, or of the slots of a semaphore, with their counts, the
+// remaining TTL, the last fencing token, and the queue: its length, and its first hundred waiters.
 func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
-	return ask(ctx, n, name, wire.Inspect(name, maxWaiters), wire.Reply.Inspected)
-}
-
-// InspectSemaphore is Inspect for a semaphore: it returns the holders of the slots.
-func (n *Node) InspectSemaphore(ctx context.Context, name string) (quorumlock.State, error) {
-	return ask(ctx, n, name, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), wire.Reply.InspectedSlots)
+	s, err := ask(ctx, n, name, wire.Inspect(name, maxWaiters), wire.Reply.Inspected)
+	if wire.IsSemaphore(err) {
+		return ask(ctx, n, name, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), wire.Reply.InspectedSlots)
+	}
+	return s, err
 }
 
 // ask makes a call that concerns no owner, and reads its reply.
@@ -98,16 +96,19 @@ func ask[T any](ctx context.Context, n *Node, name string, c wire.Call, read fun
 
 // ReleaseOwner frees all that an owner, as Inspect names it, has of a lock or a semaphore. found
 // reports whether it had something. An owner is used for one hold, so a late call harms no other.
-func (n *Node) ReleaseOwner(ctx context.Context, name string, owner quorumlock.Owner, semaphore bool) (found bool, err error) {
+func (n *Node) ReleaseOwner(ctx context.Context, name string, owner quorumlock.Owner) (found bool, err error) {
 	if err := n.checkEntry(ctx, name, owner, 1); err != nil {
 		return false, err
 	}
-	of, read := func(c wire.Call) wire.Call { return c }, wire.Reply.Inspected
-	if semaphore {
-		of, read = func(c wire.Call) wire.Call { return c.OfSemaphore(0, 0) }, wire.Reply.InspectedSlots
+	of := func(c wire.Call) wire.Call { return c }
+	r := n.call(ctx, wire.Inspect(name, 0), nil)
+	_, err = r.Inspected()
+	if wire.IsSemaphore(err) {
+		of = func(c wire.Call) wire.Call { return c.OfSemaphore(0, 0) }
+		r = n.call(ctx, of(wire.Inspect(name, 0)), nil)
+		_, err = r.InspectedSlots()
 	}
-	r := n.call(ctx, of(wire.Inspect(name, 0)), nil)
-	if _, err := read(r); err != nil {
+	if err != nil {
 		return false, n.typed(err)
 	}
 	for _, field := range r.Fields(owner) {

@@ -461,11 +461,19 @@ func notALock(field string) error {
 	case latchField:
 		return wrongKind{"mutex", "a latch"}
 	case semaphoreField:
-		return wrongKind{"mutex", "a semaphore"}
+		return wrongKind{"mutex", aSemaphore}
 	case "WRONGTYPE": // not a field: the key is no hash
 		return wrongKind{"mutex", "no hash, but " + stringAsLock}
 	}
 	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
+}
+
+const aSemaphore = "a semaphore"
+
+// IsSemaphore reports whether err is that of a call for a mutex whose name is a semaphore's.
+func IsSemaphore(err error) bool {
+	e, ok := errors.AsType[wrongKind](err)
+	return ok && e.used == "mutex" && e.has == aSemaphore
 }
 
 // maxShown is the largest part of an unexpected reply that an error repeats, in bytes.

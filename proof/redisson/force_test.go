@@ -23,7 +23,7 @@ func TestForceUnlockFreesALockOfRedissons(t *testing.T) {
 			}
 		}
 		testkit.Refused(t, c.Mutex("x"))
-		if err := c.Mutex("x").ForceUnlock(context.Background()); err != nil {
+		if err := c.ForceUnlock(context.Background(), "x"); err != nil {
 			t.Error(err)
 		}
 		testkit.NoLocks(t, servers)

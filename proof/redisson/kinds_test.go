@@ -207,7 +207,7 @@ func TestNoKindOfGosEntersOneOfRedissons(t *testing.T) {
 						t.Errorf("%v is ErrNotALock: %v, want %v", err, !lock, lock)
 					}
 					if j.is != "lock" { // by force, either
-						if err := c.Mutex("x").ForceUnlock(t.Context()); !errors.Is(err, want) {
+						if err := c.ForceUnlock(t.Context(), "x"); !errors.Is(err, want) {
 							t.Errorf("ForceUnlock: %v, want %v", err, want)
 						}
 					}

@@ -109,7 +109,7 @@ func TestAFreedHoldCannotBeAttached(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		clients, servers := testkit.Fleet(t, 2, 3)
 		text := detach(t, testkit.Lock(t, clients[0].Mutex("x")), time.Minute)
-		testkit.OK(t, clients[1].Mutex("x").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.OK(t, clients[1].ForceUnlock(t.Context(), "x"), "ForceUnlock")
 		late(t, clients[1], text)
 		testkit.NoLocks(t, servers)
 	})

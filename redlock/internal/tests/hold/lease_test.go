@@ -146,30 +146,30 @@ func TestInspectSeesWhatTheQuorumSees(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		c, servers := testkit.Client(t, 5)
 		m := c.Mutex("x")
-		if in, err := m.Inspect(t.Context()); err != nil || in.State.Held() || in.State.Token != 0 {
+		if in, err := c.Inspect(t.Context(), "x"); err != nil || in.State.Held() || in.State.Token != 0 {
 			t.Errorf("a lock nobody had: %+v, %v", in.State, err)
 		}
 		lease := testkit.Lock(t, m)
 		time.Sleep(time.Second)
-		in, err := m.Inspect(t.Context())
+		in, err := c.Inspect(t.Context(), "x")
 		if err != nil || in.State.Owner != lease.Owner() || in.State.HoldCount != 1 || in.State.TTL != 9*time.Second || in.State.Token != lease.Token() {
 			t.Errorf("a held lock: %+v, %v", in.State, err)
 		}
 		servers[0].Redis.Del("x")
 		servers[1].Kill()
-		if in, err = m.Inspect(t.Context()); err != nil || in.State.Owner != lease.Owner() {
+		if in, err = c.Inspect(t.Context(), "x"); err != nil || in.State.Owner != lease.Owner() {
 			t.Errorf("a lock that three nodes know: %+v, %v", in.State, err)
 		}
 		if in.Nodes[0].State.Held() || in.Nodes[1].Err == nil || in.Nodes[2].State.Owner != lease.Owner() {
 			t.Errorf("node by node: %+v", in.Nodes)
 		}
 		servers[2].Redis.Del("x")
-		if in, err = m.Inspect(t.Context()); err != nil || in.State.Held() {
+		if in, err = c.Inspect(t.Context(), "x"); err != nil || in.State.Held() {
 			t.Errorf("a lock that two nodes know: %+v, %v", in.State, err)
 		}
 		servers[3].Kill()
 		servers[4].Kill()
-		_, err = m.Inspect(t.Context())
+		_, err = c.Inspect(t.Context(), "x")
 		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || len(q.Nodes) != 3 {
 			t.Errorf("with three nodes dead: %v, want a QuorumError that names them", err)
 		}
@@ -185,7 +185,7 @@ func TestALeaseThatIsOverIsNotValid(t *testing.T) {
 		outer, began := testkit.Lock(t, c.Mutex("y")), time.Now()
 		inner := testkit.LockIn(t, outer.Context(), c.Mutex("y"))
 		time.Sleep(time.Second)
-		testkit.Must(t, d.Mutex("x").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.Must(t, d.ForceUnlock(t.Context(), "x"), "ForceUnlock")
 		testkit.Is(t, lost.Extend(t.Context()), quorumlock.ErrLost, "Extend")
 		if until := lost.ValidUntil(); until.After(time.Now()) {
 			t.Errorf("a lost lease is valid for another %v", time.Until(until))

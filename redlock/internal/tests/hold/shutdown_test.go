@@ -216,7 +216,7 @@ func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
 			testkit.Is(t, <-ended, quorumlock.ErrClosed, "Lock")
 		}
 		testkit.Held(t, held)
-		in, err := holder.Mutex("x").Inspect(t.Context())
+		in, err := holder.Inspect(t.Context(), "x")
 		if err != nil || in.State.Waiting != 0 {
 			t.Errorf("%d wait after Close (%v), want none", in.State.Waiting, err)
 		}

@@ -28,43 +28,39 @@ type process struct {
 	paths []*embedded.Server
 }
 
-// forcible is a lock that can be freed by force.
-type forcible interface {
-	quorumlock.Locker
-	ForceUnlock(ctx context.Context) error
-	ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error
-}
-
 type maker = func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process
 
-func ofClient(of func(c *redlock.Client, opts []quorumlock.Option) forcible) maker {
+func ofClient(of func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker) maker {
 	return func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		c, paths := testkit.Another(t, servers)
-		l := of(c, opts)
-		return process{l, l.ForceUnlock, l.ForceUnlockOwner, paths}
+		force := func(ctx context.Context) error { return c.ForceUnlock(ctx, "x") }
+		free := func(ctx context.Context, o quorumlock.Owner) error { return c.ForceUnlockOwner(ctx, "x", o) }
+		return process{of(c, opts), force, free, paths}
 	}
 }
 
-func ofNode(of func(n *node.Node, opts []quorumlock.Option) forcible) maker {
+func ofNode(of func(n *node.Node, opts []quorumlock.Option) quorumlock.Locker) maker {
 	return func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		paths, nodes := testkit.Paths(t, servers[:1])
-		l := of(nodes[0], opts)
-		return process{l, l.ForceUnlock, l.ForceUnlockOwner, paths}
+		n := nodes[0]
+		force := func(ctx context.Context) error { return n.ForceUnlock(ctx, "x") }
+		free := func(ctx context.Context, o quorumlock.Owner) error { return n.ForceUnlockOwner(ctx, "x", o) }
+		return process{of(n, opts), force, free, paths}
 	}
 }
 
 // alone are the kinds of locks that one holder has alone. Each makes one more process.
 var alone = map[string]maker{
-	"mutex":     ofClient(func(c *redlock.Client, opts []quorumlock.Option) forcible { return c.Mutex("x", opts...) }),
-	"writer":    ofClient(func(c *redlock.Client, opts []quorumlock.Option) forcible { return c.RWMutex("x", opts...) }),
-	"semaphore": ofClient(func(c *redlock.Client, opts []quorumlock.Option) forcible { return c.Semaphore("x", 1, opts...) }),
+	"mutex":     ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker { return c.Mutex("x", opts...) }),
+	"writer":    ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker { return c.RWMutex("x", opts...) }),
+	"semaphore": ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker { return c.Semaphore("x", 1, opts...) }),
 	"MultiLock": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		c, paths := testkit.Another(t, servers)
 		m, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")}, opts...)
 		testkit.Must(t, err, "New")
 		return process{m, nil, nil, paths}
 	},
-	"node's mutex": ofNode(func(n *node.Node, opts []quorumlock.Option) forcible { return n.Mutex("x", opts...) }),
+	"node's mutex": ofNode(func(n *node.Node, opts []quorumlock.Option) quorumlock.Locker { return n.Mutex("x", opts...) }),
 }
 
 // each runs a test for each kind, with one process and one more.
@@ -280,7 +276,7 @@ func TestASemaphoreLetsInAsManyAsItHasPermits(t *testing.T) {
 					t.Errorf("TryLock of a full semaphore: %v, want a HeldError with a holder and the TTL", err)
 				}
 				testkit.Took(t, began, 0, 10*time.Millisecond, "the refusal")
-				in, err := c.Semaphore("x", k).Inspect(t.Context())
+				in, err := c.Inspect(t.Context(), "x")
 				if err != nil || len(in.State.Slots) != k || !in.State.Held() {
 					t.Errorf("%+v, %v: want %d slots", in.State, err, k)
 				}
@@ -348,7 +344,7 @@ func TestANodeThatForgotGetsTheSlotsBack(t *testing.T) {
 		testkit.Refused(t, d.Semaphore("x", 2))
 		testkit.Took(t, began, 0, 50*time.Millisecond, "the refusal")
 		time.Sleep(5 * time.Second)
-		in, err := c.Semaphore("x", 2).Inspect(t.Context())
+		in, err := c.Inspect(t.Context(), "x")
 		testkit.Must(t, err, "Inspect")
 		for i, n := range in.Nodes {
 			testkit.Equal(t, len(n.State.Slots), 2, "slots at node %d", i)

@@ -20,13 +20,9 @@ import (
 // One reader, or one slot, is freed. The others keep theirs.
 func TestForceUnlockOwnerFreesOneOfSeveral(t *testing.T) {
 	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
-		rw, pool := c.RWMutex("x"), c.Semaphore("pool", 3)
-		for _, kind := range []struct {
-			lock quorumlock.Locker
-			free func(context.Context, quorumlock.Owner) error
-		}{{rw.RLocker(), rw.ForceUnlockOwner}, {pool, pool.ForceUnlockOwner}} {
-			a, b := testkit.Lock(t, kind.lock), testkit.Lock(t, kind.lock)
-			testkit.OK(t, kind.free(t.Context(), a.Owner()), "ForceUnlockOwner")
+		for _, lock := range []quorumlock.Locker{c.RWMutex("x").RLocker(), c.Semaphore("pool", 3)} {
+			a, b := testkit.Lock(t, lock), testkit.Lock(t, lock)
+			testkit.OK(t, c.ForceUnlockOwner(t.Context(), lock.Name(), a.Owner()), "ForceUnlockOwner")
 			testkit.Lost(t, a, quorumlock.DefaultTTL/3+quorumlock.DefaultTTL/1000)
 			testkit.OK(t, b.Extend(t.Context()), "the other one")
 			_ = a.Unlock(t.Context())
@@ -51,7 +47,7 @@ func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 			}
 			testkit.Took(t, began, 0, 10*time.Millisecond, "the refusal")
 		}
-		in, err := c.RWMutex("x").Inspect(t.Context())
+		in, err := c.Inspect(t.Context(), "x")
 		if err != nil || len(in.State.Readers) != 6 || !in.State.Held() || in.State.Owner != "" || in.State.TTL <= 0 {
 			t.Errorf("%+v, %v: want six readers", in.State, err)
 		}
@@ -222,7 +218,7 @@ func TestEachReaderHasADeadlineOfItsOwn(t *testing.T) {
 		testkit.Lost(t, cut, 11*time.Second)
 		time.Sleep(time.Second)
 		testkit.Held(t, living)
-		in, err := c.RWMutex("x").Inspect(t.Context())
+		in, err := c.Inspect(t.Context(), "x")
 		if err != nil || len(in.State.Readers) != 1 || in.State.Readers[0].Owner != living.Owner() {
 			t.Errorf("%+v, %v: want the living reader alone", in.State.Readers, err)
 		}

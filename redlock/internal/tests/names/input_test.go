@@ -197,7 +197,7 @@ func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
 			"TryLock":          testkit.Err(c.Mutex(name).TryLock(t.Context())),
 			"Lock":             testkit.Err(c.Mutex(name).Lock(t.Context())),
 			"Inspect":          testkit.Err(c.Inspect(t.Context(), name)),
-			"ForceUnlock":      c.Mutex(name).ForceUnlock(t.Context()),
+			"ForceUnlock":      c.ForceUnlock(t.Context(), name),
 			"a node's TryLock": testkit.Err(n.Mutex(name).TryLock(t.Context())),
 			"Acquire":          testkit.Err(n.Acquire(t.Context(), name, quorumlock.NewOwner(), time.Second, 1)),
 			"a node's Inspect": testkit.Err(transport.Of(n).Inspect(t.Context(), name)),
@@ -256,7 +256,7 @@ func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
 		next := testkit.Served(t, got, holder)
 		testkit.Equal(t, testkit.Ran(servers, "acquire")-attempts, 0, "attempts after Unlock")
 		onlyKeysOf(t, servers, "app:x")
-		testkit.OK(t, c.Mutex("x").ForceUnlock(t.Context()), "ForceUnlock")
+		testkit.OK(t, c.ForceUnlock(t.Context(), "x"), "ForceUnlock")
 		testkit.Lost(t, next, quorumlock.DefaultTTL)
 		_ = next.Unlock(t.Context()) // it is lost
 

@@ -21,7 +21,7 @@ import (
 // documented returns the rows of the table of keys in docs/nodes.md: expressions for keys, and for
 // how long a key may stay after the last use of its name. A TTL is the longest of TestNoKeyStays.
 func documented(t *testing.T, ttl time.Duration) map[*regexp.Regexp]time.Duration {
-	text, err := os.ReadFile("../../../docs/nodes.md")
+	text, err := os.ReadFile("../../../../docs/nodes.md")
 	testkit.Must(t, err, "ReadFile")
 	_, table, _ := strings.Cut(string(text), "## Keys and channels")
 	rows := make(map[*regexp.Regexp]time.Duration)
@@ -81,7 +81,7 @@ func TestNoKeyStays(t *testing.T) {
 		holder := testkit.Lock(t, c.Mutex("mutex-kept"))
 		testkit.Must(t, holder.UnlockAfter(ctx, quorumlock.DefaultTTL), "UnlockAfter")
 		testkit.Lock(t, c.Mutex("mutex-forced"))
-		testkit.Must(t, c.Mutex("mutex-forced").ForceUnlock(ctx), "ForceUnlock")
+		testkit.Must(t, c.ForceUnlock(ctx, "mutex-forced"), "ForceUnlock")
 		holder = testkit.Lock(t, c.Mutex("mutex-detached"))
 		_, err := holder.Detach(ctx, ttl)
 		testkit.Must(t, err, "Detach")

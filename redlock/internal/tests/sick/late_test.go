@@ -39,7 +39,7 @@ func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 				s.Delay(10 * time.Millisecond)
 			})
 			// Later requests go in one pipeline.
-			go func() { _, _ = c.Mutex("y").Inspect(t.Context()) }()
+			go func() { _, _ = c.Inspect(t.Context(), "y") }()
 			synctest.Wait()
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Millisecond, cancel)
