@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Drift is the allowance of a lease for clocks that run at different rates. The client measures the
@@ -23,18 +23,6 @@ type Drift struct {
 // DefaultDrift returns the allowance without [WithDrift]: 1 % of the TTL plus 2 ms.
 func DefaultDrift() Drift { return Drift{Rate: 0.01, Floor: 2 * time.Millisecond} }
 
-// Validate returns an error, which matches [ErrMisuse], if d has a rate outside [0, 1) or a
-// negative floor.
-func (d Drift) Validate() error {
-	if math.IsNaN(d.Rate) || d.Rate < 0 || d.Rate >= 1 {
-		return errs.Misusef("quorumlock: Drift.Rate is %v: use a rate of at least 0 and below 1, such as 0.01", d.Rate)
-	}
-	if d.Floor < 0 {
-		return errs.Misusef("quorumlock: Drift.Floor is %v: use 0 or more, such as 2ms", d.Floor)
-	}
-	return nil
-}
-
 // Validity returns the remaining validity of a lease of ttl. elapsed counts from just before the
 // successful attempt, or the last successful renewal, was sent. A result of 0 or less means that the
 // lease is over.
@@ -42,7 +30,7 @@ func (d Drift) Validate() error {
 // It is pure arithmetic. The result never exceeds ttl, never grows with elapsed, and saturates
 // instead of overflowing. A negative elapsed counts as 0; an invalid d leaves no validity.
 func (d Drift) Validity(ttl, elapsed time.Duration) time.Duration {
-	if d.Validate() != nil {
+	if settings.CheckDrift(d.Rate, d.Floor) != nil {
 		return min(ttl, 0)
 	}
 	left := subtract(ttl, max(elapsed, 0))

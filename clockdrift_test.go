@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
@@ -70,7 +71,7 @@ func TestValidateRejectsWhatCannotWorkAndSaysWhatWould(t *testing.T) {
 		{"negative floor", quorumlock.Drift{Floor: -1}, "Floor"},
 		{"the lowest floor", quorumlock.Drift{Floor: shortest}, "Floor"},
 	} {
-		err := tt.drift.Validate()
+		err := settings.CheckDrift(tt.drift.Rate, tt.drift.Floor)
 		if tt.wrong == "" {
 			testkit.OK(t, err, "%s", tt.name)
 			continue
@@ -116,7 +117,7 @@ func FuzzValidityIsPessimistic(f *testing.F) {
 				t.Errorf("the validity grew from %d at %d elapsed to %d at %d", got, elapsed, left, later)
 			}
 		}
-		if d.Validate() != nil {
+		if settings.CheckDrift(d.Rate, d.Floor) != nil {
 			if got > 0 {
 				t.Errorf("a validity of %d with an invalid drift", got)
 			}
@@ -158,7 +159,7 @@ func FuzzValidateAcceptsExactlyRatesBelowOne(f *testing.F) {
 		f.Add(rate, edges[i])
 	}
 	f.Fuzz(func(t *testing.T, rate float64, floor int64) {
-		err := quorumlock.Drift{Rate: rate, Floor: time.Duration(floor)}.Validate()
+		err := settings.CheckDrift(rate, time.Duration(floor))
 		if want := rate >= 0 && rate < 1 && floor >= 0; (err == nil) != want {
 			t.Errorf("Rate %v, Floor %d: %v", rate, floor, err)
 		}

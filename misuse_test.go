@@ -47,11 +47,12 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 	}
 	c := client()
 	adopted := func(client redis.UniversalClient, opts ...node.Option) error {
-		n := node.New(client, opts...)
-		defer n.Close() //nolint:errcheck // nothing was opened
-		return lockOf(t, n.Mutex("x"))
+		return testkit.Err(node.New(client, opts...))
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"c:1"}})
+	clustered, err := node.New(cluster)
+	testkit.Must(t, err, "New")
+	defer clustered.Close() //nolint:errcheck // nothing was opened
 	ring := redis.NewRing(&redis.RingOptions{})
 	plain := redis.NewClient(&redis.Options{Addr: "p:1"})
 	defer func() { _, _, _ = cluster.Close(), ring.Close(), plain.Close() }()
@@ -97,7 +98,7 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"Downgrade without a lease":             c.RWMutex("x").Downgrade(ctx, nil),
 		"Shutdown without a context":            client().Shutdown(noCtx),
 		"WithLabel of one lock":                 mutex(quorumlock.WithLabel("x")),
-		"WithRestartGuard of a cluster":         lockOf(t, node.New(cluster).Mutex("x", quorumlock.WithRestartGuard(time.Minute))),
+		"WithRestartGuard of a cluster":         lockOf(t, clustered.Mutex("x", quorumlock.WithRestartGuard(time.Minute))),
 		"WithQuorum, a minority":                mutex(quorumlock.WithQuorum(1)),
 		"WithQuorum of a node":                  lockOf(t, one.Mutex("x", quorumlock.WithQuorum(1))),
 		"WithLabel of a node":                   lockOf(t, one.Mutex("x", quorumlock.WithLabel("x"))),
@@ -118,7 +119,7 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"node.New with a Ring":                  adopted(ring),
 		"node.New with TLS":                     adopted(plain, node.WithTLSConfig(new(tls.Config))),
 		"a zero Node":                           lockOf(t, new(node.Node).Mutex("x")),
-		"a name for several servers":            lockOf(t, node.New(cluster).Mutex("}{")),
+		"a name for several servers":            lockOf(t, clustered.Mutex("}{")),
 		"Acquire without a name":                acquire(one, "", "a:1", time.Second, 1),
 		"Acquire without an owner":              acquire(one, "x", "", time.Second, 1),
 		"Acquire with a bad owner":              acquire(one, "x", "a", time.Second, 1),
@@ -139,8 +140,8 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"multilock.New with a bad member":       testkit.Err(multilock.New([]quorumlock.Locker{c.Mutex("")})),
 		"multilock.New with a member twice":     testkit.Err(multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("x")})),
 		"multilock.New with a guarded member":   testkit.Err(multilock.New([]quorumlock.Locker{c.Mutex("x", quorumlock.WithRestartGuard(time.Hour))})),
-		"multilock.New with too many members":   testkit.Err(multilock.New(many(multilock.MaxMembers+1, func(i int) string { return fmt.Sprint(i) }))),
-		"multilock.New with too long names":     testkit.Err(multilock.New(many(2*multilock.MaxNameBytes/1000, func(i int) string { return fmt.Sprint(i) + long[:1000] }))),
+		"multilock.New with too many members":   testkit.Err(multilock.New(many(1001, func(i int) string { return fmt.Sprint(i) }))),
+		"multilock.New with too long names":     testkit.Err(multilock.New(many(2*64<<10/1000, func(i int) string { return fmt.Sprint(i) + long[:1000] }))),
 		"multilock.New with differing clients":  testkit.Err(multilock.New([]quorumlock.Locker{c.Mutex("x"), client(quorumlock.WithTTL(time.Minute)).Mutex("y")})),
 		"multilock.New with a quorum":           all(quorumlock.WithQuorum(2)),
 		"multilock.New with a prefix":           all(quorumlock.WithPrefix("x")),
@@ -149,7 +150,7 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"an election without a Mutex":           lead(nil, ""),
 		"an election with a bad Mutex":          lead(c.Mutex(""), ""),
 		"an election with an owner":             lead(c.Mutex("x", quorumlock.WithOwner("a:1")), ""),
-		"an election with a long value":         lead(c.Mutex("x"), strings.Repeat("x", election.MaxValue+1)),
+		"an election with a long value":         lead(c.Mutex("x"), strings.Repeat("x", 64<<10+1)),
 		"an election without a function":        election.New(c.Mutex("x"), "").Run(ctx, nil),
 		"an election without a context":         testkit.Err(election.New(c.Mutex("x"), "").Leader(noCtx)),
 	} {

@@ -13,12 +13,6 @@ const DefaultTTL = 10 * time.Second
 // MinTTL is the smallest valid TTL. Nodes expire keys to the millisecond.
 const MinTTL = 10 * time.Millisecond
 
-// DefaultRetention is the retention of a latch without [WithRetention].
-const DefaultRetention = 24 * time.Hour
-
-// MinRetention is the smallest valid retention. Waiters refresh their latch every few seconds.
-const MinRetention = time.Minute
-
 // An Option configures a lock. Options of a client are the defaults of its locks; options of a lock
 // override them.
 type Option func(*resolved)
@@ -125,7 +119,7 @@ func WithPrefix(p string) Option { return func(s *resolved) { s.Prefix = p } }
 // identify holders and waiters to people. It is an option of the constructors of clients, see
 // package redlock; the constructors of locks refuse it. A label has 1 to 64 letters, digits, dots,
 // underscores and hyphens. It need not be unique. Every client with read access to the nodes can
-// see it. Default: [DefaultLabel].
+// see it. Default: `<hostname>-<pid>`.
 func WithLabel(l string) Option { return func(s *resolved) { s.Label = l } }
 
 // WithMaxHold makes the watchdog stop d after the grant, even if the holder forgets to unlock. The
@@ -135,7 +129,8 @@ func WithLabel(l string) Option { return func(s *resolved) { s.Label = l } }
 func WithMaxHold(d time.Duration) Option { return func(s *resolved) { s.MaxHold = d } }
 
 // WithRetention sets how long the nodes keep a latch after the last Done or Wait that reached them.
-// Locks ignore it. Default [DefaultRetention]; at least [MinRetention].
+// Locks ignore it. Default 24 h; at least a minute: waiters refresh
+// their latch every few seconds.
 func WithRetention(d time.Duration) Option { return func(s *resolved) { s.Retention = d } }
 
 // WithLogger sets the logger for events, one line each:

@@ -30,7 +30,7 @@ type Election struct {
 }
 
 // New returns a candidate with the lock m. The others read its value while it leads: for example,
-// its address. The value has at most [MaxValue] bytes, and is empty for an observer. All candidates
+// its address. The value has at most 65,536 bytes, and is empty for an observer. All candidates
 // and observers of an election must have the same nodes, name, prefix and quorum, as with any lock.
 // Another user of the lock m excludes the leader, but does not lead.
 //

@@ -305,7 +305,9 @@ func TestOptionsOfTheMutexApply(t *testing.T) {
 // A client that the caller passes, as for a cluster, orders its calls differently.
 func TestAnElectionOverClientsOfTheProgram(t *testing.T) {
 	servers, own := testkit.Nodes(t, 1)
-	e := election.New(testkit.Of(t, []*node.Node{node.New(own[0].Client())}).Mutex("job"), "v")
+	n, err := node.New(own[0].Client())
+	testkit.Must(t, err, "New")
+	e := election.New(testkit.Of(t, []*node.Node{n}).Mutex("job"), "v")
 	for range 20 {
 		term, err := e.Campaign(t.Context())
 		testkit.Must(t, err, "Campaign")

@@ -27,13 +27,13 @@ var (
 	ErrNotDrained = errors.New("quorumlock: released before the end of the leader's work")
 )
 
-// MaxValue is the maximum length of a leader's value, in bytes.
-const MaxValue = 64 << 10
+// maxValue is the maximum length of a leader's value, in bytes.
+const maxValue = 64 << 10
 
 // checkValue refuses a value that is too long.
 func checkValue(value string) error {
-	if len(value) > MaxValue {
-		return errs.Misusef("quorumlock: election: the value has %d bytes: use at most %d, such as an address, and keep what is longer elsewhere", len(value), MaxValue)
+	if len(value) > maxValue {
+		return errs.Misusef("quorumlock: election: the value has %d bytes: use at most %d, such as an address, and keep what is longer elsewhere", len(value), maxValue)
 	}
 	return nil
 }

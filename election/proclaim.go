@@ -32,7 +32,7 @@ type proclaimer struct {
 // After that, no call of Leader returns the former value as sure. Of concurrent calls the last one
 // wins; the others return with it.
 //
-// Proclaim returns an error at once if the value is longer than [MaxValue]. After the term, it
+// Proclaim returns an error at once if the value is longer than 65,536 bytes. After the term, it
 // returns the error of [Term.Err] and changes nothing. It returns a *[quorumlock.QuorumError] if
 // too few nodes accepted the value, and ctx's error if ctx is done first. After these two errors
 // the nodes may have the value, and the term repeats the write until the term ends or has another

@@ -42,7 +42,7 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 			{"a reserved name", election.New(client.Mutex("quorumlock_leader:{job}"), ""), "use a name with another beginning"},
 			{"a bad option", election.New(client.Mutex("x", quorumlock.WithTTL(1)), ""), "WithTTL(1ns) is too short: use at least"},
 			{"an owner", election.New(client.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner())), ""), "WithOwner"},
-			{"a long value", election.New(client.Mutex("x"), strings.Repeat("v", election.MaxValue+1)), "the value has 65537 bytes: use at most 65536"},
+			{"a long value", election.New(client.Mutex("x"), strings.Repeat("v", 64<<10+1)), "the value has 65537 bytes: use at most 65536"},
 		} {
 			errs := all(t.Context(), tt.e)
 			errs["Resign"], errs["Health"] = tt.e.Resign(t.Context()), tt.e.Health(0)
@@ -69,7 +69,7 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	elect(t, "of values and contexts", 1, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		term := c[0].leads(t)
-		value := strings.Repeat("\x00v\r\n", election.MaxValue/4)
+		value := strings.Repeat("\x00v\r\n", 64<<10/4)
 		testkit.Must(t, term.Proclaim(t.Context(), value), "Proclaim")
 		c[0].told(t, value, term.Token())
 		says(t, term.Proclaim(t.Context(), value+"v"), "use at most 65536", "Proclaim")

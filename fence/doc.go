@@ -6,7 +6,7 @@
 // keeps the token beside the data:
 //
 //   - [SQL] in a table of its own, in Postgres, MySQL, MariaDB or SQLite, over database/sql;
-//   - [Rows] in a column of the rows that are written;
+//   - [TokenColumn] in a column of the rows that are written;
 //   - [Redis] in a key beside the data, with [Guard] for a Lua script of your own;
 //   - [Middleware] in front of an HTTP service, and [Transport] in its clients.
 //

@@ -29,8 +29,8 @@ func ExampleStatement() {
 	// true
 }
 
-func ExampleRows_SetStatement() {
-	accounts, err := fence.NewRows(fence.MySQL, fence.Columns{Table: "accounts", Key: "id", Token: "token"})
+func ExampleTokenColumn_SetStatement() {
+	accounts, err := fence.NewTokenColumn(fence.MySQL, fence.Columns{Table: "accounts", Key: "id", Token: "token"})
 	exitOn(err)
 	mark, err := accounts.MarkStatement(42, 7)
 	exitOn(err)

@@ -41,8 +41,8 @@ func ExampleSQL_Migration() {
 	// Output: CREATE TABLE IF NOT EXISTS "quorumlock_fence" ("resource" TEXT NOT NULL PRIMARY KEY, "token" BIGINT NOT NULL)
 }
 
-func ExampleRows_Migration() {
-	accounts, err := fence.NewRows(fence.MySQL, fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
+func ExampleTokenColumn_Migration() {
+	accounts, err := fence.NewTokenColumn(fence.MySQL, fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
 	exitOn(err)
 	fmt.Println(accounts.Migration())
 	// Output: ALTER TABLE `accounts` ADD COLUMN `fencing_token` BIGINT NOT NULL DEFAULT 0

@@ -116,7 +116,7 @@ func CheckResponse(r *http.Response) error {
 //
 // An admitted request may be overtaken by one with a higher token before its handler writes.
 // [Memory] excludes that: it admits one request at a time. With other stores the handler must check
-// the token in the step that writes, with [SQL.Check], [Rows.Set] or [Redis.Run]; the middleware
+// the token in the step that writes, with [SQL.Check], [TokenColumn.Set] or [Redis.Run]; the middleware
 // then only refuses requests that arrive too late.
 func Middleware(store Store, resource func(*http.Request) string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {

@@ -46,21 +46,21 @@ func TestStatements(t *testing.T) {
 		t.Run(tt.dialect.String(), func(t *testing.T) {
 			table, err := NewSQL(tt.dialect, "")
 			testkit.Must(t, err, "NewSQL")
-			rows, err := NewRows(tt.dialect, Columns{Table: "bank.accounts", Key: "id", Token: "fence"})
-			testkit.Must(t, err, "NewRows")
+			rows, err := NewTokenColumn(tt.dialect, Columns{Table: "bank.accounts", Key: "id", Token: "fence"})
+			testkit.Must(t, err, "NewTokenColumn")
 			mark := table.column.insert("x", 7)
 			markRow := rows.column.mark("x", 7)
 			check := table.column.check("x", 7, nil)
 			set := rows.column.check("x", 7, []assignment{{tt.dialect.quote("balance"), 50}})
 			testkit.Equal(t, table.Migration(), tt.migration, "SQL.Migration")
-			testkit.Equal(t, rows.Migration(), tt.alter, "Rows.Migration")
+			testkit.Equal(t, rows.Migration(), tt.alter, "TokenColumn.Migration")
 			for what, c := range map[string]struct {
 				got  *statement
 				text string
 				args []any
 			}{
 				"Mark": {mark, tt.mark, []any{"x", int64(7), int64(7)}}, "Check": {check, tt.check, []any{int64(7), "x"}},
-				"Rows.Mark": {markRow, tt.markRow, []any{int64(7), "x"}}, "Set": {set, tt.set, []any{int64(7), 50, int64(7), "x"}},
+				"TokenColumn.Mark": {markRow, tt.markRow, []any{int64(7), "x"}}, "Set": {set, tt.set, []any{int64(7), 50, int64(7), "x"}},
 			} {
 				testkit.Equal(t, c.got.text.String(), c.text, "%s", what)
 				if !slices.Equal(c.got.args, c.args) {

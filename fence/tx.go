@@ -36,7 +36,7 @@ func (s *SQL) RunInTx(ctx context.Context, db *sql.DB, resource string, fn func(
 }
 
 // RunInTx is [SQL.RunInTx] for the row with a key. It returns [ErrMissing] if there is no such row.
-func (r *Rows) RunInTx(ctx context.Context, db *sql.DB, key any, fn func(tx *sql.Tx) error) error {
+func (r *TokenColumn) RunInTx(ctx context.Context, db *sql.DB, key any, fn func(tx *sql.Tx) error) error {
 	return runInTx(ctx, db, fn, func(token uint64) (Statement, error) { return r.MarkStatement(key, token) })
 }
 

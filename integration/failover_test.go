@@ -108,9 +108,11 @@ func (g *group) change(t *testing.T) {
 // node returns the group as a node with connections of its own.
 func (g *group) node(t *testing.T) *node.Node {
 	t.Helper()
-	return node.New(redis.NewFailoverClient(&redis.FailoverOptions{
+	n, err := node.New(redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: groupName, SentinelAddrs: []string{g.sentinel.addr}, Dialer: inside(t, g.data[0], g.data[1]),
 	}), node.WithName("group"))
+	must(t, err)
+	return n
 }
 
 // A failover may lose the writes that the replica had not got. The group is a node again

@@ -21,8 +21,7 @@ func TestCallsAtAFrozenServerEndThoughTheClientNeverGivesUp(t *testing.T) {
 	t.Cleanup(func() { noLocks(t, five[:1], patience) })
 	own := redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: -1, WriteTimeout: -1, PoolSize: 30})
 	t.Cleanup(func() { must(t, own.Close()) })
-	n := node.New(own, node.WithTimeout(limit))
-	err := transport.Of(n).Err()
+	n, err := node.New(own, node.WithTimeout(limit))
 	must(t, err)
 	t.Cleanup(func() { must(t, n.Close()) })
 

@@ -103,7 +103,8 @@ func TestLocksOfASlotThatMovesAreGrantedRenewedAndReleased(t *testing.T) {
 	t.Cleanup(func() { must(t, client.Close()) })
 	for name, move := range movesOf(t, servers[0]) {
 		t.Run(name, func(t *testing.T) {
-			n := node.New(client)
+			n, err := node.New(client)
+			must(t, err)
 			t.Cleanup(func() { must(t, n.Close()) })
 			c, err := redlock.New([]*node.Node{n}, quorumlock.WithTTL(6*time.Second), unhurried)
 			must(t, err)

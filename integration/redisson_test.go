@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/proof/redisson"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -90,8 +89,8 @@ func TestJavaAndGoHearEachOtherInACluster(t *testing.T) {
 	t.Parallel() // on servers of its own
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
-	n := node.New(client, node.WithName("cluster"))
-	must(t, transport.Of(n).Err())
+	n, err := node.New(client, node.WithName("cluster"))
+	must(t, err)
 	t.Cleanup(func() { must(t, n.Close()) })
 	c, err := redlock.New([]*node.Node{n}, unhurried)
 	must(t, err)

@@ -32,8 +32,8 @@ func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
 	t.Parallel() // on servers of its own
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
-	n := node.New(client)
-	must(t, transport.Of(n).Err())
+	n, err := node.New(client)
+	must(t, err)
 	t.Cleanup(func() { must(t, n.Close()) })
 	const channel = "quorumlock_leader:{a}"
 	heard := make(chan string, 1000)
@@ -138,8 +138,8 @@ func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
 	o := &outOfReach{only: "hello"}
 	client.AddHook(o)
 	o.is.Store(true)
-	n := node.New(client)
-	must(t, transport.Of(n).Err())
+	n, err := node.New(client)
+	must(t, err)
 	t.Cleanup(func() { must(t, n.Close()) })
 	const channel = "quorumlock_leader:{a}"
 	t.Cleanup(transport.Of(n).Listen(channel, func(string) {}))
@@ -164,8 +164,8 @@ func TestAWaiterOfAClusterThatWasOutOfReachIsCalledOnItsShardChannel(t *testing.
 	t.Cleanup(func() { must(t, other.Close()) })
 	var nodes []*node.Node
 	for _, c := range []*redis.ClusterClient{client, other} {
-		n := node.New(c)
-		must(t, transport.Of(n).Err())
+		n, err := node.New(c)
+		must(t, err)
 		t.Cleanup(func() { must(t, n.Close()) })
 		nodes = append(nodes, n)
 	}
@@ -261,8 +261,7 @@ func inside(t *testing.T, servers ...*server) func(ctx context.Context, network,
 func locksAsOneOfThree(t *testing.T, client redis.UniversalClient, servers []*server) {
 	t.Helper()
 	t.Cleanup(func() { must(t, client.Close()) })
-	group := node.New(client, node.WithName("group"))
-	err := transport.Of(group).Err()
+	group, err := node.New(client, node.WithName("group"))
 	must(t, err)
 	nodes := []*node.Node{group}
 	for _, s := range five[:2] {

@@ -26,10 +26,16 @@ func rows(c *redlock.Client, n, bytes int) []quorumlock.Locker {
 	return members
 }
 
+// The limits of New.
+const (
+	maxMembers   = 1000
+	maxNameBytes = 64 << 10
+)
+
 func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
 	testkit.Clean(t, 1, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := testkit.Another(t, servers)
-		members := rows(c, multilock.MaxMembers, multilock.MaxNameBytes)
+		members := rows(c, maxMembers, maxNameBytes)
 		m := testkit.Multi(t, members...)
 		lease := testkit.Lock(t, m)
 		time.Sleep(quorumlock.DefaultTTL * 6 / 5)
@@ -54,9 +60,9 @@ func TestAMultiLockBeyondALimitIsRefusedByName(t *testing.T) {
 		opts    []quorumlock.Option
 		want    string
 	}{
-		"members":         {rows(c, multilock.MaxMembers+1, 10*(multilock.MaxMembers+1)), nil, "1001 locks, those of members included: use at most 1000"},
+		"members":         {rows(c, maxMembers+1, 10*(maxMembers+1)), nil, "1001 locks, those of members included: use at most 1000"},
 		"nested members":  {[]quorumlock.Locker{testkit.Multi(t, rows(c, 999, 9990)...), testkit.Multi(t, c.Mutex("a"), c.Mutex("b"))}, nil, "1001 locks"},
-		"bytes of names":  {rows(c, 100, multilock.MaxNameBytes+1), nil, "the names of its 100 locks have 65537 bytes with their prefixes: use at most 65536"},
+		"bytes of names":  {rows(c, 100, maxNameBytes+1), nil, "the names of its 100 locks have 65537 bytes with their prefixes: use at most 65536"},
 		"bytes of a name": {[]quorumlock.Locker{c.Mutex(strings.Repeat("x", 1<<20))}, nil, "has 1048576 bytes with its prefix: use at most 1024"},
 		// A node cannot answer for any number of locks within a short node timeout.
 		"locks for a timeout": {members, short, "use at most 500 locks, or a node timeout of 50.1ms or more"},

@@ -40,6 +40,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Mutex is a lock of all its members. It is a [quorumlock.Locker], safe for concurrent use; its
@@ -58,13 +59,6 @@ type inner = client.Member
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
-// The limits of a MultiLock, including the locks of nested MultiLocks. A MultiLock sends all
-// requests for a node at once, so each further lock slows its calls.
-const (
-	MaxMembers   = client.MaxLocks // locks
-	MaxNameBytes = client.MaxNames // total bytes of names, with prefixes
-)
-
 // New returns the lock of all members, which are locks of packages node, redlock and multilock with
 // different nodes or names: a Mutex, an RWMutex, its RLocker, a Semaphore, or a MultiLock. It does
 // no I/O.
@@ -80,9 +74,11 @@ const (
 // neither renewed nor released there.
 //
 // New also returns an error for a repeated lock, as in a transfer from an account to itself; for
-// more than [MaxMembers] locks; for names of more than [MaxNameBytes] bytes in all; and for more
-// locks at one node than the node can answer within its timeout, at 100 µs each. With the default
-// TTL that limit is above MaxMembers; with a TTL of 1 s it is 500 locks.
+// more than 1,000 locks, those of nested MultiLocks included; for names of more than 65,536 bytes
+// in all, with their prefixes; and for more locks at one node than the node can answer within its
+// timeout, at 100 µs each. With the default TTL that last limit is above 1,000 locks; with a TTL of
+// 1 s it is 500 locks. A MultiLock sends all requests for a node at once, so each further lock
+// slows its calls.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
 	if len(members) == 0 {
 		return nil, errs.Misuse("quorumlock: multilock.New: no members: give at least one lock")
@@ -121,7 +117,7 @@ func inherit(locks []*client.Lock, opts []quorumlock.Option) (options.Settings, 
 		return set, errs.Misuse("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
 	case set.Prefix != "":
 		return set, errs.Misuse("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
-	case set.Label != quorumlock.DefaultLabel():
+	case set.Label != settings.DefaultLabel():
 		return set, errs.Misuse("quorumlock: WithLabel is for the client of a MultiLock's first member: give it to redlock.New")
 	}
 	for _, c := range clients[1:] {

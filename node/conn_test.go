@@ -10,11 +10,12 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
 // wrapped is a dialer to s that wraps its connections.
-func wrapped(s *embedded.Server, wrap func(net.Conn) net.Conn) node.Dialer {
+func wrapped(s *embedded.Server, wrap func(net.Conn) net.Conn) transport.Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := s.DialContext(ctx, network, addr)
 		if err != nil {

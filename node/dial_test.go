@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/internal/testkit"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -146,7 +145,7 @@ func TestABadNodeOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 	defer client.Close() //nolint:errcheck // it was never used
 	dialled := func(url string, o node.Option) error { return testkit.Err(node.Dial(url, o)) }
 	over := func(c redis.UniversalClient, opts ...node.Option) error {
-		return transport.Of(node.New(c, opts...)).Err()
+		return testkit.Err(node.New(c, opts...))
 	}
 	for _, tt := range []struct {
 		err  error
@@ -179,8 +178,8 @@ func TestNewNamesTheNodeAfterTheClient(t *testing.T) {
 		{"a name of its own", redis.NewClient(&redis.Options{Addr: "h:7000"}), []node.Option{node.WithName("cellar")}, "cellar"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := node.New(tt.client, tt.opts...)
-			testkit.Must(t, transport.Of(n).Err(), "New")
+			n, err := node.New(tt.client, tt.opts...)
+			testkit.Must(t, err, "New")
 			testkit.Equal(t, n.String(), tt.want, "name")
 			testkit.Equal(t, n.Client(), tt.client, "Client")
 			mustClose(t, n)

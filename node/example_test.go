@@ -62,10 +62,11 @@ func ExampleNew() {
 	client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: server.DialContext})
 	defer client.Close() //nolint:errcheck // the example ends here
 
-	n := node.New(client)
+	n, err := node.New(client)
+	exitOn(err)
 	defer n.Close() //nolint:errcheck // it leaves the client open
 
-	err := quorumlock.Do(context.Background(), n.Mutex("x"), func(context.Context) error {
+	err = quorumlock.Do(context.Background(), n.Mutex("x"), func(context.Context) error {
 		fmt.Println("locked")
 		return nil
 	})
@@ -171,7 +172,7 @@ func ExampleDialer() {
 	defer server.Close()
 
 	// Such as that of an SSH connection, golang.org/x/crypto/ssh.Client.DialContext.
-	var tunnel node.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+	tunnel := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		fmt.Println("through the tunnel to", addr)
 		return server.DialContext(ctx, network, addr)
 	}

@@ -69,7 +69,9 @@ func again(times int, steps string) string {
 }
 
 func ownClient(t *testing.T, s *embedded.Server) *node.Node {
-	return node.New(redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext}))
+	n, err := node.New(redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext}))
+	testkit.Must(t, err, "New")
+	return n
 }
 
 // slowToClose is a connection that takes a while to close, as with TLS.

@@ -8,6 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
@@ -46,7 +47,7 @@ func (n *Node) resolve(opts []quorumlock.Option) (options.Settings, error) {
 	case err != nil:
 	case set.Quorum != 0:
 		err = errs.Misuse("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
-	case set.Label != quorumlock.DefaultLabel():
+	case set.Label != settings.DefaultLabel():
 		err = errs.Misuse("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
 	}
 	return set, err

@@ -56,17 +56,17 @@ func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeou
 // client certificate.
 func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } }
 
-// A Dialer opens a connection to a node. The connection's Close must end its reads and writes, and
-// must not block. A connection without deadlines, such as an SSH channel, must return errors from
-// the methods that set deadlines. A connection that is returned after the end of ctx may be used or
-// closed.
-type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
-
 // WithDialer sets the function that opens connections to a dialled node, for instance through a
-// tunnel. Each new connection for locks is dialled twice, and after a restart or a failover four
+// tunnel. The connection's Close must end its reads and writes, and must not block. A connection
+// without deadlines, such as an SSH channel, must return errors from the methods that set
+// deadlines. A connection that is returned after the end of ctx may be used or closed.
+//
+// Each new connection for locks is dialled twice, and after a restart or a failover four
 // times: the others only test whether the address leads to several servers, see
 // [quorumlock.ErrSeveralServers]. For a rediss:// URL the dialer must return a connection with TLS.
-func WithDialer(d Dialer) Option { return func(c *config) { c.Dialer = d } }
+func WithDialer(d func(ctx context.Context, network, addr string) (net.Conn, error)) Option {
+	return func(c *config) { c.Dialer = d }
+}
 
 // Credentials are the user and the password of a connection.
 type Credentials struct {
@@ -159,8 +159,12 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // of [Dial] on replies do not apply. The node does not detect an address that leads to several
 // servers; only redlock.Client.Diagnose does. go-redis logs the client's failed dials to stderr:
 // see redis.SetLogger.
-func New(client redis.UniversalClient, opts ...Option) *Node {
-	return &Node{inner: transport.NewInner(transport.New(client, configure(opts)))}
+func New(client redis.UniversalClient, opts ...Option) (*Node, error) {
+	n, err := transport.New(client, configure(opts))
+	if err != nil {
+		return nil, err
+	}
+	return &Node{inner: transport.NewInner(n)}, nil
 }
 
 // String returns the node's name: its address and database, without user and password.

@@ -13,7 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -66,8 +65,8 @@ func each(t *testing.T, ways map[string]func(t *testing.T, s *embedded.Server) *
 // over is a node over a client of the test, both closed with it.
 func over(t *testing.T, client redis.UniversalClient, opts ...node.Option) *node.Node {
 	t.Helper()
-	n := node.New(client, opts...)
-	testkit.Must(t, transport.Of(n).Err(), "New")
+	n, err := node.New(client, opts...)
+	testkit.Must(t, err, "New")
 	t.Cleanup(func() { testkit.OK(t, errors.Join(n.Close(), client.Close()), "Close") })
 	return n
 }

@@ -167,7 +167,7 @@ func (c *Client) mutex(name string, cell client.Cell, err error, opts []quorumlo
 	cell.Name = set.Prefix + name
 	lock := client.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(cell), set, err)
 	lock.AllowDetach()
-	return &Mutex{member: client.NewMember(lock), client: c, lock: lock, key: cell.Name, quorum: set.Quorum, permits: cell.Permits, err: lock.Err()}
+	return &Mutex{member: client.NewMember(lock), client: c, lock: lock, key: cell.Name, quorum: set.Quorum, err: lock.Err()}
 }
 
 // sameLabel refuses options with another label than the client's.
@@ -238,12 +238,11 @@ type member = client.Member
 // table of the corresponding calls.
 type Mutex struct {
 	member
-	client  *Client
-	lock    *client.Lock
-	key     string // the name with its prefix
-	quorum  int
-	permits int   // of a semaphore; otherwise 0
-	err     error // if not nil, all methods return it
+	client *Client
+	lock   *client.Lock
+	key    string // the name with its prefix
+	quorum int
+	err    error // if not nil, all methods return it
 }
 
 var _ quorumlock.Locker = (*Mutex)(nil)

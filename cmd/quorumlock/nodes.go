@@ -158,7 +158,7 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 
 // tlsDialer returns a dialer with TLS. It reads the files of the flags again for each connection,
 // since certificates are rotated. After a failure it uses the last ones, at first those in config.
-func (c *connection) tlsDialer(config *tls.Config) node.Dialer {
+func (c *connection) tlsDialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	var last atomic.Pointer[tls.Config]
 	last.Store(config)
 	rotates := areFiles(c.TLSCA, c.TLSCert, c.TLSKey)

@@ -63,8 +63,8 @@ func ExampleSQL_Check() {
 }
 
 // Set checks and writes in one statement, without a transaction.
-func ExampleNewRows() {
-	accounts, err := pgxfence.NewRows(fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
+func ExampleNewTokenColumn() {
+	accounts, err := pgxfence.NewTokenColumn(fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,7 +14,7 @@
 // and SERIALIZABLE, run the transaction again after an error with the code 40001.
 //
 // For a pgx.Batch, package fence has the statements as text: see the methods of [fence.SQL] and
-// [fence.Rows] that return a [fence.Statement].
+// [fence.TokenColumn] that return a [fence.Statement].
 package pgxfence
 
 import (
@@ -77,42 +77,42 @@ func (s *SQL) RunInTx(ctx context.Context, db Beginner, resource string, fn func
 	return runInTx(ctx, db, fn, func(token uint64) (fence.Statement, error) { return s.fence.MarkStatement(resource, token) })
 }
 
-// Rows is [fence.Rows] with pgx. It is safe for concurrent use; its zero value is not usable.
-type Rows struct{ fence *fence.Rows }
+// TokenColumn is [fence.TokenColumn] with pgx. It is safe for concurrent use; its zero value is not usable.
+type TokenColumn struct{ fence *fence.TokenColumn }
 
-// NewRows returns a fence over the rows of a table of your program. NewRows does no I/O.
-func NewRows(c fence.Columns) (*Rows, error) {
-	f, err := fence.NewRows(fence.Postgres, c)
+// NewTokenColumn returns a fence over the rows of a table of your program. NewTokenColumn does no I/O.
+func NewTokenColumn(c fence.Columns) (*TokenColumn, error) {
+	f, err := fence.NewTokenColumn(fence.Postgres, c)
 	if err != nil {
 		return nil, err
 	}
-	return &Rows{f}, nil
+	return &TokenColumn{f}, nil
 }
 
 // Migration returns the statement that adds the column of the token. It fails if the column exists.
-func (r *Rows) Migration() string { return r.fence.Migration() }
+func (r *TokenColumn) Migration() string { return r.fence.Migration() }
 
-// Mark records the token of a new holder in the row: see [fence.Rows.Mark].
-func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
+// Mark records the token of a new holder in the row: see [fence.TokenColumn.Mark].
+func (r *TokenColumn) Mark(ctx context.Context, db DB, key any, token uint64) error {
 	st, err := r.fence.MarkStatement(key, token)
 	return run(ctx, db, st, err)
 }
 
-// Check refuses the transaction of a stale holder: see [fence.Rows.Check].
-func (r *Rows) Check(ctx context.Context, tx pgx.Tx, key any, token uint64) error {
+// Check refuses the transaction of a stale holder: see [fence.TokenColumn.Check].
+func (r *TokenColumn) Check(ctx context.Context, tx pgx.Tx, key any, token uint64) error {
 	st, err := r.fence.CheckStatement(key, token)
 	return run(ctx, tx, st, err)
 }
 
 // Set writes columns of a row unless the token is stale. It needs no transaction: see
-// [fence.Rows.Set].
-func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
+// [fence.TokenColumn.Set].
+func (r *TokenColumn) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
 	st, err := r.fence.SetStatement(key, token, columns)
 	return run(ctx, db, st, err)
 }
 
-// RunInTx is [SQL.RunInTx] for the row with a key: see [fence.Rows.RunInTx].
-func (r *Rows) RunInTx(ctx context.Context, db Beginner, key any, fn func(tx pgx.Tx) error) error {
+// RunInTx is [SQL.RunInTx] for the row with a key: see [fence.TokenColumn.RunInTx].
+func (r *TokenColumn) RunInTx(ctx context.Context, db Beginner, key any, fn func(tx pgx.Tx) error) error {
 	return runInTx(ctx, db, fn, func(token uint64) (fence.Statement, error) { return r.fence.MarkStatement(key, token) })
 }
 

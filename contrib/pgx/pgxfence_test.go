@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 }
 
 // connect returns a pool with connections that run statements in a mode, and the fences.
-func connect(t *testing.T, mode pgx.QueryExecMode) (*pgxpool.Pool, *pgxfence.SQL, *pgxfence.Rows) {
+func connect(t *testing.T, mode pgx.QueryExecMode) (*pgxpool.Pool, *pgxfence.SQL, *pgxfence.TokenColumn) {
 	t.Helper()
 	s, err := postgres()
 	if missing, ok := errors.AsType[*dbserver.MissingError](err); ok {
@@ -66,7 +66,7 @@ func connect(t *testing.T, mode pgx.QueryExecMode) (*pgxpool.Pool, *pgxfence.SQL
 	t.Cleanup(pool.Close)
 	table, err := pgxfence.NewSQL("")
 	must(t, err)
-	rows, err := pgxfence.NewRows(fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
+	rows, err := pgxfence.NewTokenColumn(fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
 	must(t, err)
 	for _, statement := range []string{
 		"DROP TABLE IF EXISTS accounts", "DROP TABLE IF EXISTS quorumlock_fence",
@@ -107,7 +107,7 @@ func TestAStaleHolderIsRefused(t *testing.T) {
 			set := func(token uint64) error {
 				return rows.Set(ctx, pool, 1, token, map[string]any{"owner": fmt.Sprint(token), "balance": int64(token)})
 			}
-			for name, err := range map[string]error{"SQL.Check": check(5), "Rows.Check": checkRow(5), "Set": set(5), "Mark of no row": rows.Mark(ctx, pool, 9, 5)} {
+			for name, err := range map[string]error{"SQL.Check": check(5), "TokenColumn.Check": checkRow(5), "Set": set(5), "Mark of no row": rows.Mark(ctx, pool, 9, 5)} {
 				if !errors.Is(err, fence.ErrMissing) {
 					t.Errorf("%s before a Mark: %v, want ErrMissing", name, err)
 				}
@@ -122,7 +122,7 @@ func TestAStaleHolderIsRefused(t *testing.T) {
 			must(t, rows.Mark(ctx, pool, 1, 7))
 			for name, err := range map[string]error{
 				"SQL.Mark": table.Mark(ctx, pool, "x", 6), "SQL.Check": check(6),
-				"Rows.Mark": rows.Mark(ctx, pool, 1, 6), "Rows.Check": checkRow(6), "Set": set(6),
+				"TokenColumn.Mark": rows.Mark(ctx, pool, 1, 6), "TokenColumn.Check": checkRow(6), "Set": set(6),
 			} {
 				if stale, ok := errors.AsType[*fence.StaleError](err); !ok || stale.Token != 6 || stale.Seen != 7 {
 					t.Errorf("%s with token 6 after 7: %v, want that it is stale", name, err)
@@ -144,8 +144,8 @@ func TestRunInTxCommitsAllOrNothing(t *testing.T) {
 	pool, table, rows := connect(t, pgx.QueryExecModeCacheStatement)
 	broken, total := errors.New("broken"), int64(0)
 	for name, runInTx := range map[string]func(ctx context.Context, fn func(tx pgx.Tx) error) error{
-		"SQL":  func(ctx context.Context, fn func(tx pgx.Tx) error) error { return table.RunInTx(ctx, pool, "x", fn) },
-		"Rows": func(ctx context.Context, fn func(tx pgx.Tx) error) error { return rows.RunInTx(ctx, pool, 1, fn) },
+		"SQL":         func(ctx context.Context, fn func(tx pgx.Tx) error) error { return table.RunInTx(ctx, pool, "x", fn) },
+		"TokenColumn": func(ctx context.Context, fn func(tx pgx.Tx) error) error { return rows.RunInTx(ctx, pool, 1, fn) },
 	} {
 		for _, step := range []struct {
 			token       uint64
@@ -208,8 +208,8 @@ func TestAnOldSnapshotIsRefused(t *testing.T) {
 			ctx := t.Context()
 			must(t, errors.Join(table.Mark(ctx, pool, "x", 1), rows.Mark(ctx, pool, 1, 1)))
 			for name, check := range map[string]func(tx pgx.Tx) error{
-				"SQL":  func(tx pgx.Tx) error { return table.Check(ctx, tx, "x", 1) },
-				"Rows": func(tx pgx.Tx) error { return rows.Check(ctx, tx, 1, 1) },
+				"SQL":         func(tx pgx.Tx) error { return table.Check(ctx, tx, "x", 1) },
+				"TokenColumn": func(tx pgx.Tx) error { return rows.Check(ctx, tx, 1, 1) },
 			} {
 				err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
 					_, err := tx.Exec(ctx, "SELECT balance FROM accounts") // takes the snapshot
@@ -284,10 +284,10 @@ func TestTheErrorOfTheDriverIsKept(t *testing.T) {
 func TestBadArgumentsAreRefusedByName(t *testing.T) {
 	table, err := pgxfence.NewSQL("")
 	must(t, err)
-	rows, err := pgxfence.NewRows(fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
+	rows, err := pgxfence.NewTokenColumn(fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
 	must(t, err)
 	_, badTable := pgxfence.NewSQL("a b")
-	_, badColumns := pgxfence.NewRows(fence.Columns{Table: "accounts"})
+	_, badColumns := pgxfence.NewTokenColumn(fence.Columns{Table: "accounts"})
 	ctx, db := t.Context(), new(pgxpool.Pool) // nothing reaches it
 	held, work := fence.NewContext(ctx, 1), func(pgx.Tx) error { return nil }
 	var none context.Context

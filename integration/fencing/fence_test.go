@@ -86,8 +86,8 @@ func TestRunInTxCommitsAllOrNothing(t *testing.T) {
 		f, id := d.migrate(t), "in a transaction"
 		d.open(t, id)
 		for name, runInTx := range map[string]func(ctx context.Context, fn func(tx *sql.Tx) error) error{
-			"SQL":  func(ctx context.Context, fn func(tx *sql.Tx) error) error { return f.table.RunInTx(ctx, d.db, id, fn) },
-			"Rows": func(ctx context.Context, fn func(tx *sql.Tx) error) error { return f.rows.RunInTx(ctx, d.db, id, fn) },
+			"SQL":         func(ctx context.Context, fn func(tx *sql.Tx) error) error { return f.table.RunInTx(ctx, d.db, id, fn) },
+			"TokenColumn": func(ctx context.Context, fn func(tx *sql.Tx) error) error { return f.rows.RunInTx(ctx, d.db, id, fn) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				broken, before := errors.New("broken"), d.balance(t, id)
@@ -146,7 +146,7 @@ func TestDriversErrorsAreFound(t *testing.T) {
 func TestARowWhoseTokenIsNullWasNeverMarked(t *testing.T) {
 	each(t, func(t *testing.T, d *database) {
 		ctx := t.Context()
-		rows, err := fence.NewRows(d.dialect, fence.Columns{Table: "nullable", Key: "id", Token: "fence"})
+		rows, err := fence.NewTokenColumn(d.dialect, fence.Columns{Table: "nullable", Key: "id", Token: "fence"})
 		must(t, err)
 		for _, statement := range []string{
 			"CREATE TABLE nullable (id INTEGER NOT NULL PRIMARY KEY, fence BIGINT, written BIGINT)",

@@ -204,7 +204,7 @@ func each(t *testing.T, test func(t *testing.T, d *database)) {
 // fences are those of a database: over a table, and over the rows of accounts.
 type fences struct {
 	table *fence.SQL
-	rows  *fence.Rows
+	rows  *fence.TokenColumn
 }
 
 // The ways to fence a write.
@@ -247,7 +247,7 @@ func (d *database) migrate(t *testing.T) fences {
 		if err != nil {
 			return fences{}, err
 		}
-		rows, err := fence.NewRows(d.dialect, fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
+		rows, err := fence.NewTokenColumn(d.dialect, fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
 		if err != nil {
 			return fences{}, err
 		}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Inherit resolves the options of a MultiLock over the defaults of a client. It ignores the
 // client's quorum, prefix and label, which belong to the members.
 func Inherit(defaults, own []quorumlock.Option) (Settings, error) {
 	members := quorumlock.Option(func(s *Settings) {
-		s.Quorum, s.Prefix, s.Label = unset, "", quorumlock.DefaultLabel()
+		s.Quorum, s.Prefix, s.Label = unset, "", settings.DefaultLabel()
 	})
 	return Resolve(slices.Concat(defaults, []quorumlock.Option{members}, own)...)
 }

@@ -12,6 +12,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
+// The retention of a latch without WithRetention, and the least.
+const (
+	defaultRetention = 24 * time.Hour
+	minRetention     = time.Minute
+)
+
 // maxDuration keeps the arithmetic of leases, of the restart guard and of nodes from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
@@ -26,7 +32,7 @@ type Settings = settings.Of[quorumlock.Owner, quorumlock.Drift, quorumlock.Obser
 func Resolve(opts ...quorumlock.Option) (Settings, error) {
 	s := Settings{
 		TTL: quorumlock.DefaultTTL, Renew: true, Drift: quorumlock.DefaultDrift(),
-		Label: quorumlock.DefaultLabel(), Retention: quorumlock.DefaultRetention,
+		Label: settings.DefaultLabel(), Retention: defaultRetention,
 		Wait: unset, NodeTimeout: unset, Quorum: unset, MaxTTL: unset, MaxHold: unset,
 	}
 	for _, o := range opts {
@@ -78,7 +84,7 @@ func check(s *Settings) error {
 	if s.TTL > maxDuration {
 		return errs.Misusef("quorumlock: WithTTL(%v) is too long: use at most %v", s.TTL, maxDuration)
 	}
-	if err := s.Drift.Validate(); err != nil {
+	if err := settings.CheckDrift(s.Drift.Rate, s.Drift.Floor); err != nil {
 		return fmt.Errorf("quorumlock: WithDrift: %w", err)
 	}
 	if s.Drift.Validity(s.TTL, 0) <= 0 {
@@ -111,8 +117,8 @@ func check(s *Settings) error {
 		return errs.Misusef("quorumlock: WithTTL(%v) is longer than WithRestartGuard(%v) expects of any client: use a shorter TTL, or a longer guard at all clients",
 			s.TTL, s.MaxTTL)
 	}
-	if s.Retention < quorumlock.MinRetention || s.Retention > maxDuration {
-		return errs.Misusef("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, quorumlock.MinRetention, maxDuration, quorumlock.DefaultRetention)
+	if s.Retention < minRetention || s.Retention > maxDuration {
+		return errs.Misusef("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, minRetention, maxDuration, defaultRetention)
 	}
 	if s.Quorum <= 0 && s.Quorum != unset {
 		return errs.Misusef("quorumlock: WithQuorum(%d): use a majority of the nodes or more, or leave the option out for a majority", s.Quorum)

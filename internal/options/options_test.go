@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 func TestResolveWithoutOptionsGivesTheDefaults(t *testing.T) {
@@ -30,7 +31,7 @@ func TestResolveWithoutOptionsGivesTheDefaults(t *testing.T) {
 		NodeTimeout: 500 * time.Millisecond,
 		Wait:        math.MinInt,
 		Drift:       quorumlock.Drift{Rate: 0.01, Floor: 2 * time.Millisecond},
-		Label:       quorumlock.DefaultLabel(),
+		Label:       settings.DefaultLabel(),
 		Retention:   24 * time.Hour,
 	}
 	if got != want {
@@ -173,7 +174,7 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 }
 
 func TestDefaultLabelIsALabelThatEndsWithTheProcess(t *testing.T) {
-	label := quorumlock.DefaultLabel()
+	label := settings.DefaultLabel()
 	if _, err := options.Resolve(quorumlock.WithLabel(label)); err != nil {
 		t.Error(err)
 	}

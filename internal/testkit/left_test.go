@@ -127,7 +127,8 @@ func TestGoroutinesOfACallersClientAreFound(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		servers, _ := testkit.Nodes(t, 1)
 		own := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: true})
-		n := node.New(own)
+		n, err := node.New(own)
+		testkit.Must(t, err, "New")
 		defer func() {
 			_, _ = n.Close(), own.Close()
 		}()

@@ -71,9 +71,6 @@ func (h *hub) init(client redis.UniversalClient) {
 // called in the order of the messages, one call at a time, and must not block. It may be called
 // once more while stop runs, and never after. Listen itself does no I/O.
 func (n *Node) Listen(name string, heard func(message string)) (stop func()) {
-	if n.err != nil {
-		return func() {}
-	}
 	l := &listener{channel: name, heard: heard}
 	h := n.hubFor(name)
 	l.hub.Store(h)

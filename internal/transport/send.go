@@ -21,8 +21,6 @@ func (n *Node) Do(ctx context.Context, lane client.Lane, limit time.Duration, ca
 	switch {
 	case len(calls) == 0:
 		answer(nil)
-	case n.err != nil:
-		answer(unanswered(calls, n.Failure(n.err, false)))
 	case n.lanes[0] != nil:
 		n.lane(lane, len(calls)).do(limit, calls, answer)
 	default:

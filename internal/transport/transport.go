@@ -24,6 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -47,7 +48,6 @@ const defaultTimeout = time.Second
 // before its first use, and is safe for concurrent use. A nil Node has an error.
 type Node struct {
 	config  Config
-	err     error // the reason why it is unusable; nil for a node of Dial
 	client  redis.UniversalClient
 	owned   bool // Close closes client
 	cluster bool // client spreads the locks over several servers
@@ -136,16 +136,16 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 }
 
 // New does the work of node.New. configure changes the Config.
-func New(client redis.UniversalClient, configure func(*Config)) *Node {
+func New(client redis.UniversalClient, configure func(*Config)) (*Node, error) {
 	n := &Node{config: Config{Name: "custom client"}}
-	n.err = n.adopt(client, configure)
-	n.start(client)
-	return n
+	if err := n.adopt(client, configure); err != nil {
+		return nil, err
+	}
+	return n.start(client), nil
 }
 
 func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) error {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		n.config.Timeout = defaultTimeout
 		return errs.Misuse("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
 	}
 	var err error
@@ -183,12 +183,12 @@ func (n *Node) Database() int {
 // errZero is the error of a node that neither Dial nor New made.
 var errZero = errs.Misuse("quorumlock: a zero node.Node is no node: use node.Dial or node.New")
 
-// Err returns the reason why the node cannot be used, or nil: wrong arguments of New.
+// Err returns the reason why the node cannot be used, or nil.
 func (n *Node) Err() error {
 	if n == nil {
 		return errZero
 	}
-	return n.err
+	return nil
 }
 
 // Locks returns the client of the node's own locks.
@@ -217,7 +217,7 @@ func (n *Node) start(rdb redis.UniversalClient) *Node {
 	n.recalled = n.Failure(notSent{wire.ErrRecalled}, false)
 	n.single.node = n
 	n.open, n.end = context.WithCancel(context.Background())
-	n.locks = client.NewClient(quorumlock.DefaultLabel())
+	n.locks = client.NewClient(settings.DefaultLabel())
 	n.hub.init(rdb)
 	n.servers.onMove = n.hub.reconnect
 	if n.cluster {

@@ -83,7 +83,10 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		p.redis = append(p.redis, c)
-		nodes[i] = qnode.New(c, qnode.WithName(n.String()))
+		var err error
+		if nodes[i], err = qnode.New(c, qnode.WithName(n.String())); err != nil {
+			panic(err) // the arguments are right
+		}
 	}
 	if w.plan.Orders {
 		first := number % len(nodes)

@@ -51,9 +51,11 @@ func ofNode(of func(n *node.Node, opts []quorumlock.Option) quorumlock.Locker) m
 
 // alone are the kinds of locks that one holder has alone. Each makes one more process.
 var alone = map[string]maker{
-	"mutex":     ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker { return c.Mutex("x", opts...) }),
-	"writer":    ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker { return c.RWMutex("x", opts...) }),
-	"semaphore": ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker { return c.Semaphore("x", 1, opts...) }),
+	"mutex":  ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker { return c.Mutex("x", opts...) }),
+	"writer": ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker { return c.RWMutex("x", opts...) }),
+	"semaphore": ofClient(func(c *redlock.Client, opts []quorumlock.Option) quorumlock.Locker {
+		return c.Semaphore("x", 1, opts...)
+	}),
 	"MultiLock": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		c, paths := testkit.Another(t, servers)
 		m, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")}, opts...)

@@ -32,7 +32,8 @@ func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
 		},
 		"of a client of the caller's": func(t *testing.T) (a, b testkit.Latch) {
 			_, nodes := testkit.Nodes(t, 1)
-			n := node.New(nodes[0].Client())
+			n, err := node.New(nodes[0].Client())
+			testkit.Must(t, err, "New")
 			t.Cleanup(func() { _ = n.Close() })
 			return testkit.Of(t, []*node.Node{n}).Latch("x", 3), testkit.Of(t, nodes).Latch("x", 3)
 		},
@@ -300,7 +301,7 @@ func TestACancelledWaitLeavesNothingButTheLatch(t *testing.T) {
 		if err := <-got; !errors.Is(err, context.Canceled) || time.Since(began) > 0 {
 			t.Errorf("Wait: %v after %v, want Canceled at once", err, time.Since(began))
 		}
-		time.Sleep(quorumlock.DefaultRetention)
+		time.Sleep(24 * time.Hour)
 	})
 }
 
@@ -334,7 +335,7 @@ func TestALatchStaysOpenWhenAsManyForgetAsMay(t *testing.T) {
 
 func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 	for what, forget := range map[string]func(servers []*embedded.Server){
-		"retention": func([]*embedded.Server) { time.Sleep(quorumlock.DefaultRetention + time.Second) },
+		"retention": func([]*embedded.Server) { time.Sleep(24*time.Hour + time.Second) },
 		"restarts": func(servers []*embedded.Server) {
 			testkit.Each(servers, func(s *embedded.Server) { s.Restart(false) })
 		},

@@ -134,7 +134,8 @@ func TestAGuardThatCannotHoldIsNamedWhereverItIsGiven(t *testing.T) {
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"h:1"}})
 	t.Cleanup(func() { _ = cluster.Close() })
-	clustered := node.New(cluster)
+	clustered, err := node.New(cluster)
+	testkit.Must(t, err, "New")
 	t.Cleanup(func() { _ = clustered.Close() })
 
 	const tooLong, unwatched = "WithTTL(20s) is longer than WithRestartGuard(10s)", "WithRestartGuard cannot watch over node cluster h:1"
@@ -190,7 +191,8 @@ func TestLockNamesAreTakenAsTheyAre(t *testing.T) {
 func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"h:1"}})
 	t.Cleanup(func() { _ = client.Close() })
-	n := node.New(client)
+	n, err := node.New(client)
+	testkit.Must(t, err, "New")
 	c := testkit.Of(t, []*node.Node{n})
 	for _, name := range []string{"a}b", "a{b", "{}x", "}", "x{}{y}"} {
 		for where, err := range map[string]error{

@@ -23,7 +23,8 @@ func ownNodes(t *testing.T, servers []*embedded.Server) []*node.Node {
 	for i, s := range servers {
 		own := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("10.0.0.%d:6379", i+1), Dialer: s.DialContext, ContextTimeoutEnabled: true, PoolSize: 4096,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
-		n := node.New(own)
+		n, err := node.New(own)
+		testkit.Must(t, err, "New")
 		t.Cleanup(func() {
 			if err := errors.Join(n.Close(), own.Close()); err != nil {
 				t.Error(err)

@@ -198,7 +198,9 @@ func TestCheckFindsAnAddressOfSeveralServers(t *testing.T) {
 		dialled, err := node.Dial("redis://balanced", node.WithDialer(b.dial))
 		testkit.Must(t, err, "Dial")
 		t.Cleanup(func() { _ = dialled.Close() })
-		for _, n := range []*node.Node{dialled, node.New(own)} {
+		adopted, err := node.New(own)
+		testkit.Must(t, err, "New")
+		for _, n := range []*node.Node{dialled, adopted} {
 			c := testkit.Of(t, []*node.Node{n, nodes[1], nodes[2]})
 			h, err := c.Diagnose(t.Context())
 			if err != nil || len(h.Findings) != 1 || h.Findings[0].Kind != redlock.FindingSeveralServers || h.Findings[0].Severity != redlock.SeverityFailure || h.Findings[0].Node != n.String() {

@@ -1,10 +1,8 @@
-package quorumlock
+package settings
 
 import (
 	"strings"
 	"testing"
-
-	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 func TestLabelOfAHostHasOnlyWhatALabelMayHave(t *testing.T) {
@@ -20,7 +18,7 @@ func TestLabelOfAHostHasOnlyWhatALabelMayHave(t *testing.T) {
 	} {
 		t.Run(tt.host[:min(len(tt.host), 20)], func(t *testing.T) {
 			got := labelOf(tt.host, tt.pid)
-			if got != tt.want || !settings.IsLabel(got) {
+			if got != tt.want || !IsLabel(got) {
 				t.Errorf("got %q, want the label %q", got, tt.want)
 			}
 		})

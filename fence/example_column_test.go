@@ -10,9 +10,9 @@ import (
 )
 
 // The rows of accounts have a column for the token: see ExampleRows_Migration. It needs a database,
-// so it is only compiled here; integration/fencing runs Rows on Postgres, MariaDB and SQLite.
+// so it is only compiled here; integration/fencing runs TokenColumn on Postgres, MariaDB and SQLite.
 func ExampleRows() {
-	accounts, err := fence.NewRows(fence.Postgres, fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
+	accounts, err := fence.NewTokenColumn(fence.Postgres, fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
 	exitOn(err)
 
 	_ = func(db *sql.DB, lease *quorumlock.Lease) error {
