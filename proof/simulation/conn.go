@@ -140,6 +140,9 @@ func (c *conn) cut() {
 }
 
 func (c *conn) end() {
+	if c.waiting > 0 {
+		c.path.unanswered = time.Now()
+	}
 	delete(c.path.conns, c)
 	if c.alarm != nil {
 		c.alarm.Stop()

@@ -474,10 +474,12 @@ func (t *watch) audit() {
 
 // idle reports whether an owner or waiter is done at a node, and could have released there.
 func (t *watch) idle(a *activity, n *node, after time.Duration) bool {
-	if a == nil || a.inUse || a.dead || a.proc.dead || a.proc.paused || a.pending[n] > 0 || a.proc.paths[n.number].awaits() || time.Since(a.last) <= after {
+	if a == nil || a.inUse || a.dead || a.proc.dead || a.proc.paused || a.pending[n] > 0 || time.Since(a.last) <= after {
 		return false
 	}
-	return a.proc.paths[n.number].troubled.Before(a.first)
+	// A try of pending releases without an answer keeps the next one for up to its limit.
+	p := a.proc.paths[n.number]
+	return !p.awaits() && time.Since(p.unanswered) > after && p.troubled.Before(a.first)
 }
 
 // clears reports whether a caller's key and entry are removed from a node once the node answers.
