@@ -174,7 +174,9 @@ func degraded(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 
 func sharedNames(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 	const clients, names = 64, 1000
-	c := &contest{scene: "64 clients", columns: []metric{pairs, p50, p99, allocs, clientCPU, serverCPU, failed}}
+	least := map[store]float64{inMemory: 1.2, durable: 1}[f.store]
+	c := &contest{scene: "64 clients", columns: []metric{pairs, p50, p99, allocs, clientCPU, serverCPU, failed},
+		promises: []promise{atLeast(least, ours, pairs).times(redsyncName)}}
 	for _, name := range []string{ours, redsyncName, rueidisName, etcdName} {
 		j := p.load(clients)
 		j.Clients, j.Names = clients, names
