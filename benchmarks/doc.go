@@ -1,9 +1,10 @@
 // Command benchmarks measures quorumlock beside other locks, and judges the promises of speed.
 //
 //	go run . -quick                        everything once, for a moment: does it work? (a minute)
-//	go run . -check                        everything, and status 1 if a promise is missed (75+ min)
+//	go run . -check                        everything, and status 1 if a promise is missed (110+ min)
 //	go run . -part throughput -check       one part of it
 //	go run . -part crowd -crowd 20000,one  some of its crowds
+//	go run . -part idle -store memory      what a million names leave ten minutes later (12 min)
 //	go run . -against ../../other          with another checkout of quorumlock, in turns, and the ratios
 //	go run . -charts ../docs               draw the charts too
 //	go test -bench . -cpuprofile cpu.out   lock and unlock of a single caller, to profile

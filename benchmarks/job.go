@@ -28,8 +28,9 @@ type job struct {
 	Rate float64
 	// 0: each caller has a name of its own; else each takes one of so many at random.
 	Names   int
+	Fresh   bool          // each caller takes a name that was never used before, each time
 	Clients int           // clients that the callers share; 0: one
-	Hold    time.Duration // of a contender; of stall: how long the nodes stand still
+	Hold    time.Duration // of a contender; of stall: how long the nodes stand still; of idle: how long nobody calls
 	// Of crowd: the processes that share the callers, each of which then has a client of its own;
 	// 0: this one. Start is the address at which such a process waits for the start of all.
 	Processes int
@@ -58,6 +59,7 @@ const (
 	scaleJob      jobKind = "scale"
 	crowdJob      jobKind = "crowd"
 	stallJob      jobKind = "stall"
+	idleJob       jobKind = "idle"
 	testsJob      jobKind = "tests"
 )
 
@@ -101,6 +103,11 @@ const (
 	heapMeanwhile metric = "MB in the stall"
 	heapAfter     metric = "MB after"
 	heapKept      metric = "MB after, % of before"
+
+	// Of the node with the most, beyond what it had before.
+	dataInUse metric = "MB more at the last pair"
+	dataIdle  metric = "MB more, idle"
+	fileIdle  metric = "MB more in the rewritten file, idle"
 )
 
 // figures are the results of one job.
@@ -116,11 +123,13 @@ type answer struct {
 
 // longest is the time after which a job has failed: a lock that hangs does not hang the run. Most
 // jobs have a shorter bound of their own.
-const longest = 10 * time.Minute
+func (j job) longest() time.Duration {
+	return 10*time.Minute + j.Hold + time.Duration(j.Names)*slowPair
+}
 
 // work does a job in a process of its own, of the given program.
 func work(ctx context.Context, program string, j job) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
+	ctx, cancel := context.WithTimeout(ctx, j.longest())
 	defer cancel()
 	asked, err := json.Marshal(j)
 	if err != nil {
@@ -183,6 +192,8 @@ func (j job) do(ctx context.Context) (answer, error) {
 		return j.crowd(ctx, d)
 	case stallJob:
 		return j.stall(ctx, d)
+	case idleJob:
+		return j.idle(ctx, d)
 	}
 	return answer{}, fmt.Errorf("there is no job %q", j.Kind)
 }

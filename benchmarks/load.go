@@ -44,7 +44,7 @@ func (j job) run(ctx context.Context, clients []client) (answer, error) {
 	var running sync.WaitGroup
 	for i := range callers {
 		c := &callers[i]
-		c.names, c.own, c.done = j.Names, i, &pairsDone
+		c.names, c.own, c.fresh, c.done = j.Names, i, j.Fresh, &pairsDone
 		if j.Rate == 0 {
 			running.Go(func() { c.run(ctx, clients[i%len(clients)], from, to) })
 		}
@@ -127,6 +127,8 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // caller locks and unlocks, and records the results.
 type caller struct {
 	own, names int
+	fresh      bool
+	used       int // fresh names
 	done       *atomic.Int64
 
 	took    sample
@@ -135,6 +137,10 @@ type caller struct {
 }
 
 func (c *caller) name() string {
+	if c.fresh {
+		c.used++
+		return fmt.Sprintf("fresh:%d:%d", c.own, c.used)
+	}
 	if c.names > 0 {
 		return fmt.Sprintf("shared:%d", rand.IntN(c.names))
 	}

@@ -59,6 +59,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	contenders := f.String("contenders", "64,256", "how many contend for one lock, each with connections of its own")
 	crowds := f.String("crowd", "1000,3000,5000,8000,20000,50000,try,readers,one,clients,steady", "of the part crowd: how many callers come at once, each for a lock of its own; 20000 who try, who read one name, who want one lock, or who come again and again; 2000 clients of one caller each")
 	stalls := f.String("stall", "3s,8s,20s", "of the part stall: how long all nodes stand still")
+	f.IntVar(&cfg.used, "used", 1_000_000, "of the part idle: how many names are locked and unlocked")
+	f.DurationVar(&cfg.idle, "idle", 10*time.Minute, "of the part idle: how long nobody calls then")
 	f.DurationVar(&cfg.time, "time", time.Second, "how long one turn of a load is measured; contention takes three times as long")
 	f.IntVar(&cfg.least, "rounds", 5, "how many turns each design has; the tables have the medians")
 	f.IntVar(&cfg.most, "most", 0, "how many turns if a bound lies within the spread (default: three times -rounds)")
@@ -83,6 +85,10 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	switch {
 	case cfg.time < 10*time.Millisecond || cfg.time > time.Minute:
 		return cfg, fmt.Errorf("-time: %v is not from 10ms to 1m", cfg.time)
+	case cfg.used < 1 || cfg.used > 100_000_000:
+		return cfg, fmt.Errorf("-used: %d is not from 1 to 100000000", cfg.used)
+	case cfg.idle < 0 || cfg.idle > 48*time.Hour:
+		return cfg, fmt.Errorf("-idle: %v is not from 0 to 48h", cfg.idle)
 	case cfg.least < 1:
 		return cfg, fmt.Errorf("-rounds: %d: use at least 1", cfg.least)
 	case cfg.most != 0 && cfg.most < cfg.least:
@@ -106,7 +112,8 @@ func (c *config) beQuick() {
 		c.crowds[i].callers = crowdProcesses * max(one.callers/100/crowdProcesses, 1)
 	}
 	c.plan = plan{callers: []int{1, 16}, contenders: []int{16}, time: 100 * time.Millisecond, leases: 200, leaseTime: 200 * time.Millisecond,
-		crowds: c.crowds, patience: 3 * time.Second, stalls: []time.Duration{100 * time.Millisecond}, stalled: 50, second: 50 * time.Millisecond}
+		crowds: c.crowds, patience: 3 * time.Second, stalls: []time.Duration{100 * time.Millisecond}, stalled: 50, second: 50 * time.Millisecond,
+		used: 1000, idle: 100 * time.Millisecond}
 	c.parts = slices.DeleteFunc(slices.Clone(c.parts), func(p part) bool { return p.name == "tests" })
 }
 

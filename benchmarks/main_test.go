@@ -16,7 +16,7 @@ import (
 )
 
 func TestFlagsThatCannotWorkAreNamed(t *testing.T) {
-	for _, args := range []string{"-part lunch", "-store tape", "-contenders 0", "-contenders 4,x", "-callers 100000", "-crowd 0", "-crowd 1000,many", "-crowd 1000000", "-stall 3", "-stall -1s", "-stall 1h", "-time 1h", "-rounds 0", "-most 3", "-check -quick"} {
+	for _, args := range []string{"-part lunch", "-store tape", "-contenders 0", "-contenders 4,x", "-callers 100000", "-crowd 0", "-crowd 1000,many", "-crowd 1000000", "-stall 3", "-stall -1s", "-stall 1h", "-time 1h", "-used 0", "-idle -1s", "-idle 100h", "-rounds 0", "-most 3", "-check -quick"} {
 		_, err := parseFlags(strings.Fields(args), io.Discard)
 		if flag, _, _ := strings.Cut(args, " "); err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s: error %v does not name %s", args, err, flag)
@@ -62,7 +62,7 @@ func needRedis(t *testing.T, s store) *fleet {
 func TestWorkerMeasuresWhatThePromisesAsk(t *testing.T) {
 	f := needRedis(t, durable)
 	p := plan{callers: []int{1, 256}, contenders: []int{4}, time: 200 * time.Millisecond, leases: 20, leaseTime: 200 * time.Millisecond,
-		crowds: []crowd{{ownLocks, 100}}, patience: 10 * time.Second, stalls: []time.Duration{50 * time.Millisecond}, stalled: 50, second: 100 * time.Millisecond}
+		crowds: []crowd{{ownLocks, 100}}, patience: 10 * time.Second, stalls: []time.Duration{50 * time.Millisecond}, stalled: 50, second: 100 * time.Millisecond, used: 500, idle: 50 * time.Millisecond}
 	for _, part := range allParts {
 		if part.name == "tests" {
 			continue

@@ -25,6 +25,8 @@ type plan struct {
 	stalls              []time.Duration
 	stalled             int           // callers in a stall
 	second              time.Duration // the time of one rate in a stall
+	used                int           // names, before nobody calls
+	idle                time.Duration // how long nobody calls then
 }
 
 var allParts = []part{
@@ -32,6 +34,8 @@ var allParts = []part{
 	{"contention", contention, "Contention: all want one lock, each with a client of its own, and hold it for 1 ms"},
 	{"degraded", degraded, "Lock and unlock while nodes are frozen or 100 ms away"},
 	{"names", sharedNames, "64 clients, each time one of 1,000 names"},
+	{"fresh", freshNames, "Lock and unlock, each time a name that was never used before"},
+	{"idle", idleNames, "What names leave at the nodes: each is locked and unlocked once, and then nobody calls"},
 	{"distance", distances, "One caller and nodes that are far away"},
 	{"open", openLoad, "Lock and unlock at random times, and many callers, with nodes that are far away"},
 	{"leases", leasesBeside, "One caller beside leases that its client renews"},
@@ -170,13 +174,30 @@ func degraded(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 
 func sharedNames(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 	const clients, names = 64, 1000
-	c := &contest{scene: "64 clients", columns: []metric{pairs, p50, p99, allocs, clientCPU, serverCPU, failed}}
+	least := map[store]float64{inMemory: 1.2, durable: 1}[f.store]
+	c := &contest{scene: "64 clients", columns: []metric{pairs, p50, p99, allocs, clientCPU, serverCPU, failed},
+		promises: []promise{atLeast(least, ours, pairs).times(redsyncName)}}
 	for _, name := range []string{ours, redsyncName, rueidisName, etcdName} {
 		j := p.load(clients)
 		j.Clients, j.Names = clients, names
 		c.entries = append(c.entries, f.entry(ctx, name, j))
 	}
 	return []*contest{c}, nil
+}
+
+// freshNames is a service that locks invoices, orders or messages by their ids.
+func freshNames(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
+	var all []*contest
+	for _, n := range p.callers {
+		c := &contest{scene: label(n, "caller", "callers"), columns: loadColumns}
+		for _, name := range []string{ours, redsyncName} {
+			j := p.load(n)
+			j.Fresh = true
+			c.entries = append(c.entries, f.entry(ctx, name, j))
+		}
+		all = append(all, c)
+	}
+	return all, nil
 }
 
 // distances has nodes that are all as far away as each other, and nodes in three places.

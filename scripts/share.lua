@@ -16,7 +16,10 @@
 -- Reply    as that of acquire.lua. The token is that of the last hold; a later hold has a higher
 --          one. Where many share the lock, a refusal names nobody
 local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil in other modes
-local queued = redis.call('exists', KEYS[2]) > 0
+-- EXISTS counts a key once for each time it is named, so the sum tells which keys exist: 1 the
+-- counter, 2 the lock, 4 the queue.
+local exist = redis.call('exists', KEYS[4], KEYS[1], KEYS[1], KEYS[2], KEYS[2], KEYS[2], KEYS[2])
+local queued = exist >= 4
 
 -- One command reads the mode, and any shares of the owner from other addresses of this server.
 local first, last = string.match(ARGV[5], '(%d+) (%d+)')
@@ -41,7 +44,7 @@ end
 
 -- Most sharers find no queue and are at their first attempt. They skip this part.
 local number = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '') or 1
-if queued or number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
+if queued or number > 1 or mode ~= 'shared' and exist % 4 > 1 then
   -- include queue.lua
   -- include holds.lua
   -- include join.lua
@@ -110,7 +113,7 @@ if queued or number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KE
   end
 end
 
-local there = true
+local there = exist % 2 == 1
 -- include counter.lua
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
@@ -119,7 +122,7 @@ if last < 9e14 or ARGV[4] == 'keep' and asked > last then
   -- There is no counter to go on from, or only a new one of Redisson, which begins at 1: see
   -- acquire.lua.
   token = (ARGV[4] == 'keep' or math.abs(asked - now) <= 60000000) and asked or now - now % 10000000 + 10000000
-  local left, keep = redis.call('pttl', KEYS[4]), math.max(0, (token - now) / 1000) + math.max(ARGV[2], 120000) + 60000
+  local left, keep = there and redis.call('pttl', KEYS[4]) or -2, math.max(0, (token - now) / 1000) + math.max(ARGV[2], 120000) + 60000
   if left == -1 then
     redis.call('set', KEYS[4], string.format('%.0f', token))
   elseif last ~= 0 or token >= now - 60000000 then

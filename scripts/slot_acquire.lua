@@ -32,7 +32,7 @@ if wrong then
 end
 local time = redis.call('time')
 local micros = time[1] * 1000000 + time[2]
-local now = clock()
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 prune(now)
 local owner = ARGV[1]
 local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$')

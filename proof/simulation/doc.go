@@ -53,6 +53,8 @@
 //     fails. Its locks allow for no drift, check no validity, learn of no loss and have no tokens,
 //     so under faults the end of a Java hold would be unknown. It does not queue, so the next
 //     waiter may be late and a rush may have no winner.
+//   - Processes of the version before (mix.go), in one plan of twenty: they share all locks with
+//     the others, with the scripts that count tokens in another way.
 //   - Callers of a latch (latch.go), in one plan of six; fleet.IsSet checks their calls
 //     (history.go). In half of the plans with faults, the nodes that a process can reach keep
 //     changing, often to a single one. A latch promises nothing if more nodes forget than may, so

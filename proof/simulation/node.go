@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/quorumlock/quorumlock/internal/testkit/before"
 	"github.com/quorumlock/quorumlock/internal/testkit/embedded/redislua"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -330,9 +331,12 @@ func (n *node) script(m message, source string) {
 }
 
 func (n *node) watched(m message, source string) (reply []byte) {
-	before := n.world.watch.before(n, m)
+	if m.path.proc.before {
+		source = before.Source(source)
+	}
+	state := n.world.watch.before(n, m)
 	reply = n.in.Run(source, m.keys, m.argv)
-	n.world.watch.after(n, m, before, string(reply))
+	n.world.watch.after(n, m, state, string(reply))
 	return reply
 }
 

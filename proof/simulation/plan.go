@@ -77,6 +77,7 @@ type ClockPlan struct {
 type ProcessPlan struct {
 	Wall   time.Duration `shrink:"0"` // that its wall clock is ahead
 	Prompt bool          // whether its go-redis heeds the deadline of a context
+	Before bool          // it has the scripts of the clients before: see package before
 }
 
 // WorkerPlan is one goroutine of a process.
@@ -230,6 +231,7 @@ func newPlan(seed uint64) *Plan {
 	p.twins()
 	p.detaches()
 	p.big()
+	p.mixes()
 	return p
 }
 

@@ -50,12 +50,13 @@ type process struct {
 	in       []answer      // sent to it in a pause
 	dead     bool
 	java     bool // it has clients of Redisson's
+	before   bool // it is a client of the version before
 }
 
 func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	p := &process{world: w, id: fmt.Sprintf("p%d", number+1), names: make(map[string]string), known: make(map[string]string), attempts: make(map[string]int)}
 	p.wall.Store(int64(plan.Wall))
-	p.ahead = plan.Wall
+	p.ahead, p.before = plan.Wall, plan.Before
 	w.mu.Lock()
 	p.wasRight = p.right()
 	w.mu.Unlock()

@@ -86,6 +86,24 @@ func TestSeeds(t *testing.T) {
 		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), float64(bundles.Load())/float64(n))
 }
 
+// In the first seeds, processes of both versions have the same locks.
+func TestProcessesOfBothVersionsShareLocks(t *testing.T) {
+	for seed := range uint64(100) {
+		p := newPlan(seed)
+		versions := map[bool]bool{}
+		for _, w := range p.Workers {
+			versions[p.Processes[w.Process].Before] = true
+		}
+		if len(versions) == 2 {
+			if out := play(t, p); out.Grants == 0 || len(out.Violations) > 0 {
+				t.Errorf("seed %d: %d grants, %v", seed, out.Grants, out.Violations)
+			}
+			return
+		}
+	}
+	t.Error("no plan has workers of both versions")
+}
+
 // report shows why a seed fails, in the smallest form that is easily found.
 func report(t *testing.T, p *Plan, out Outcome) {
 	v := out.Violations[0]

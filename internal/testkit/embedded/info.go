@@ -85,8 +85,11 @@ func (s *Server) TellTime(ahead time.Duration) {
 // answer answers the commands that miniredis lacks, or has only in part.
 func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 	s.mu.Lock()
-	i := s.info
+	i, note := s.info, s.hooks.command
 	s.mu.Unlock()
+	if note != nil {
+		note(cmd)
+	}
 	switch {
 	case slices.Contains(i.denied, strings.ToLower(cmd)):
 		c.WriteError(noPermission(strings.ToLower(cmd)))

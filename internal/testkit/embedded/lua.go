@@ -127,7 +127,7 @@ func (s *Server) load(source string) (sha string) {
 
 // publish is PUBLISH within a script.
 func (s *Server) publish(channel, message string) (receivers int, err error) {
-	if err := s.denies("publish"); err != nil {
+	if err := s.runs("publish"); err != nil {
 		return 0, err
 	}
 	return s.Redis.Publish(channel, message), nil
@@ -135,7 +135,7 @@ func (s *Server) publish(channel, message string) (receivers int, err error) {
 
 // tell is INFO within a script.
 func (s *Server) tell(section string) (string, error) {
-	if err := s.denies("info"); err != nil {
+	if err := s.runs("info"); err != nil {
 		return "", err
 	}
 	s.mu.Lock()
@@ -144,11 +144,16 @@ func (s *Server) tell(section string) (string, error) {
 	return i.text([]string{section}), nil
 }
 
-// denies returns the error of a command without permission.
-func (s *Server) denies(command string) error {
+// runs notes a command of a script that the interpreter runs itself. It returns an error if the
+// permission is missing.
+func (s *Server) runs(command string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Contains(s.info.denied, command) {
+	note, denied := s.hooks.command, slices.Contains(s.info.denied, command)
+	s.mu.Unlock()
+	if note != nil {
+		note(strings.ToUpper(command))
+	}
+	if denied {
 		return errors.New(noPermission(command))
 	}
 	return nil

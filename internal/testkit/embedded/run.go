@@ -19,6 +19,7 @@ type Run struct {
 // hooks are called as scripts run. A hook that blocks holds up its connection, and no other.
 type hooks struct {
 	before, after func(Run)
+	command       func(command string)
 }
 
 // Before calls f for every script that is about to run. A nil f ends that.
@@ -33,6 +34,14 @@ func (s *Server) After(f func(Run)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hooks.after = f
+}
+
+// Commands calls f with the name of every command, in upper case: those of clients and those of
+// scripts, in the order in which they run. A nil f ends that.
+func (s *Server) Commands(f func(command string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hooks.command = f
 }
 
 // Ran returns the number of runs of the named scripts, or of all scripts if none is named.
