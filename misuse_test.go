@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/multilock"
@@ -57,7 +58,7 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 	plain := redis.NewClient(&redis.Options{Addr: "p:1"})
 	defer func() { _, _, _ = cluster.Close(), ring.Close(), plain.Close() }()
 	do := func(context.Context) error { return nil }
-	long := strings.Repeat("x", quorumlock.MaxName+1)
+	long := strings.Repeat("x", settings.MaxName+1)
 	many := func(n int, name func(int) string) (members []quorumlock.Locker) {
 		for i := range n {
 			members = append(members, c.Mutex(name(i)))

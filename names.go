@@ -2,12 +2,8 @@ package quorumlock
 
 import "github.com/quorumlock/quorumlock/internal/settings"
 
-// MaxName is the maximum length of the name of a lock or a latch, in bytes, including the prefix of
-// [WithPrefix].
-const MaxName = settings.MaxName
-
 // ValidateName returns an error, which matches [ErrMisuse], if name is not valid for a lock. A name
-// is invalid if it is empty, longer than [MaxName], or has the form of a key that this library or
+// is invalid if it is empty, longer than 1,024 bytes with its prefix, or has the form of a key that this library or
 // Redisson keeps beside a lock. Name includes the prefix of [WithPrefix]. The error has the reason
 // and the fix.
 //

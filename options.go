@@ -110,7 +110,7 @@ func WithoutReentry() Option { return func(s *resolved) { s.NoReentry = true } }
 // services share. Clients with different prefixes do not share locks. A Redisson client with the
 // same prefix in its NameMapper shares them. [ValidateName] checks the name with its prefix.
 //
-// A prefix is shorter than [MaxName] and has no spaces or control characters. If it contains a {,
+// A prefix has less than 1,024 bytes, and has no spaces or control characters. If it contains a {,
 // then it must also contain the } that ends the hash tag, and the tag must not be empty. Otherwise
 // a cluster would refuse the keys. Default: no prefix.
 func WithPrefix(p string) Option { return func(s *resolved) { s.Prefix = p } }

@@ -11,11 +11,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// The headers of a fenced request and of its refusal.
-const (
-	HeaderToken = "Fencing-Token"      // in a request: the token, in decimal
-	HeaderSeen  = "Fencing-Token-Seen" // in a response with status 412: the highest token seen
-)
+// HeaderToken is the header of a request with the token, in decimal.
+const HeaderToken = "Fencing-Token"
+
+// headerSeen is the header of a response with status 412: the highest token seen.
+const headerSeen = "Fencing-Token-Seen"
 
 type contextKey struct{}
 
@@ -77,7 +77,7 @@ func CheckResponse(r *http.Response) error {
 	if r == nil || r.StatusCode != http.StatusPreconditionFailed {
 		return nil
 	}
-	seen, err := strconv.ParseUint(r.Header.Get(HeaderSeen), 10, 64)
+	seen, err := strconv.ParseUint(r.Header.Get(headerSeen), 10, 64)
 	if err != nil {
 		return nil // a precondition of another kind
 	}
@@ -95,7 +95,7 @@ func CheckResponse(r *http.Response) error {
 //
 // In place of the handler, it answers
 //
-//   - 412 Precondition Failed, with [HeaderSeen], if the token is lower than one that was seen;
+//   - 412 Precondition Failed, with the header Fencing-Token-Seen, if the token is lower than one that was seen;
 //   - 428 Precondition Required if there is no token; a GET, HEAD or OPTIONS needs none;
 //   - 400 Bad Request if the token or the name of the resource is malformed;
 //   - 503 Service Unavailable if the store fails: nothing was compared.
@@ -133,7 +133,7 @@ func Middleware(store Store, resource func(*http.Request) string) func(http.Hand
 			token, leave, status, err := enter(r, store, resource, sent)
 			if err != nil {
 				if stale, ok := errors.AsType[*StaleError](err); ok {
-					w.Header().Set(HeaderSeen, strconv.FormatUint(stale.Seen, 10))
+					w.Header().Set(headerSeen, strconv.FormatUint(stale.Seen, 10))
 				}
 				http.Error(w, err.Error(), status)
 				return

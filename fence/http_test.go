@@ -163,7 +163,7 @@ func (f failing) Enter(context.Context, string, uint64) (func(), error) { return
 
 // A precondition of another kind is none of ours.
 func TestCheckResponseLeavesOtherResponsesAlone(t *testing.T) {
-	for _, r := range []*http.Response{nil, {StatusCode: 200}, {StatusCode: 412}, {StatusCode: 412, Header: http.Header{fence.HeaderSeen: {"x"}}}} {
+	for _, r := range []*http.Response{nil, {StatusCode: 200}, {StatusCode: 412}, {StatusCode: 412, Header: http.Header{"Fencing-Token-Seen": {"x"}}}} {
 		testkit.OK(t, fence.CheckResponse(r), "CheckResponse")
 	}
 }

@@ -20,10 +20,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// DefaultTimeout bounds a call of a Node's own methods without [WithTimeout]. Locks are bounded by
-// [quorumlock.WithNodeTimeout] instead.
-const DefaultTimeout = time.Second
-
 // Node is one Redis server, or a sentinel group or cluster that counts as one. It does no I/O
 // before its first call. It is safe for concurrent use. Its zero value is unusable: see [Dial] and
 // [New].
@@ -49,7 +45,8 @@ type config = transport.Config
 // WithName sets the name of the node in errors and logs. Default: its address and database.
 func WithName(name string) Option { return func(c *config) { c.Name = name } }
 
-// WithTimeout bounds each call of the Node's own methods. Default [DefaultTimeout].
+// WithTimeout bounds each call of the Node's own methods. Default 1 s. Locks are bounded by
+// [quorumlock.WithNodeTimeout] instead.
 func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeout = limit } }
 
 // WithTLSConfig sets the TLS configuration for a rediss:// URL, such as trusted authorities or a

@@ -69,7 +69,7 @@ func (st story) tell(t *testing.T, p *tap, n *node.Node) {
 		"close": func() {
 			began := time.Now()
 			mustClose(t, n)
-			testkit.Took(t, began, 0, node.DefaultTimeout, "Close")
+			testkit.Took(t, began, 0, time.Second, "Close")
 		},
 	}
 	for step := range strings.SplitSeq(st.steps, ", ") {

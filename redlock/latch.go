@@ -48,7 +48,7 @@ type Latch struct{ latch *client.Latch }
 
 // Latch returns the latch of that name, which opens when n different ids are done: 1 to 4096. It
 // does no I/O and starts no goroutine. If the name, n or an option is invalid, the methods of the
-// Latch return an error that matches [quorumlock.ErrMisuse]. [quorumlock.MaxName] bounds the name.
+// Latch return an error that matches [quorumlock.ErrMisuse]. The name has at most 1,024 bytes.
 //
 // All users of a latch must pass the same n. Calls with another n return
 // [quorumlock.ErrLatchMismatch]. If the name was that of a mutex within the last few minutes, or

@@ -235,7 +235,7 @@ func (b *bench) alone(ctx context.Context, d time.Duration) (all []measured) {
 	for _, n := range b.first.nodes {
 		name := b.lockName(":alone:" + settings.NewID())
 		began := time.Now()
-		took, err := repeat(ctx, n.Mutex(b.first.prefix+name, quorumlock.WithWait(max(d, node.DefaultTimeout))), began.Add(d))
+		took, err := repeat(ctx, n.Mutex(b.first.prefix+name, quorumlock.WithWait(max(d, time.Second))), began.Add(d))
 		m := summary("one node", n.String(), time.Since(began), took)
 		if len(took) == 0 && err == nil {
 			err = errors.New("it did not answer in time")
@@ -278,7 +278,7 @@ func printMeasured(w io.Writer, all []measured) error {
 // finish ends the clients when the nodes have confirmed all releases, because a late call could run
 // after the wipe. It does not wait for a dead node.
 func finish(clients ...*cluster) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	for _, c := range clients {
 		_ = c.Shutdown(ctx) // the wipe reports the dead nodes
@@ -309,7 +309,7 @@ func (b *bench) wipe(c *benchCommand) error {
 func (b *bench) wipeNode(n *node.Node) error {
 	const together = 1000
 	for names := range slices.Chunk(slices.Collect(maps.Keys(b.names)), together) {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		_, err := n.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, name := range names {
 				key := b.first.prefix + name

@@ -152,7 +152,7 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 		{"a prefix with an empty hash tag", quorumlock.WithPrefix("{}app:"), []string{`WithPrefix("{}app:")`, "begins no hash tag"}},
 		{"a prefix that is the library's", quorumlock.WithPrefix("quorumlock_app:"), []string{`"quorumlock_"`, "another beginning"}},
 		{"a prefix that is Redisson's", quorumlock.WithPrefix("redisson_lock_queue:"), []string{`"redisson_lock_queue:"`, "another beginning"}},
-		{"a prefix that leaves no name", quorumlock.WithPrefix(strings.Repeat("x", quorumlock.MaxName)), []string{"WithPrefix(", "has 1024 bytes", "a shorter prefix"}},
+		{"a prefix that leaves no name", quorumlock.WithPrefix(strings.Repeat("x", settings.MaxName)), []string{"WithPrefix(", "has 1024 bytes", "a shorter prefix"}},
 		{"negative quorum", quorumlock.WithQuorum(-1), []string{"WithQuorum(-1)", "majority"}},
 		{"no quorum", quorumlock.WithQuorum(0), []string{"WithQuorum(0)", "leave the option out for a majority"}},
 	} {

@@ -41,7 +41,7 @@ type Config struct {
 // Dialer opens a connection to a node.
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// defaultTimeout is node.DefaultTimeout.
+// defaultTimeout bounds a call without node.WithTimeout.
 const defaultTimeout = time.Second
 
 // Node is one Redis server, or a sentinel group or a cluster that counts as one. It does no I/O

@@ -123,7 +123,7 @@ func (s *Stage) reachable(ctx context.Context) error {
 func (s *Stage) Close() error {
 	var failed []error
 	wipe := s.entered && len(s.servers) == 0
-	ctx, cancel := context.WithTimeout(context.Background(), node.DefaultTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for _, c := range s.workers {
 		switch {
@@ -148,7 +148,7 @@ func (s *Stage) Close() error {
 
 // wipe deletes all keys of the lock. Otherwise the token counter would stay for minutes.
 func (s *Stage) wipe() error {
-	ctx, cancel := context.WithTimeout(context.Background(), node.DefaultTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	var failed []error
 	for _, n := range s.nodes {
