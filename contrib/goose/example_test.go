@@ -68,7 +68,7 @@ func ExampleSessionLocker() {
 	if err := locker.SessionLock(ctx, conn); err != nil {
 		panic(err)
 	}
-	state, err := lock.Inspect(ctx)
+	state, err := client.Inspect(ctx, lock.Name())
 	fmt.Println("held:", state.State.Held(), err)
 	fmt.Println(locker.SessionUnlock(ctx, conn))
 	// Output:

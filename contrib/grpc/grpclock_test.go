@@ -197,7 +197,7 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 func TestAKeyThatIsNoNameIsTheClientsError(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T) {
 		s := start(t, exclusive(t, nodetest.Start(t, 3).Client().Lockers(""), 0), &service{})
-		for _, key := range []string{"", strings.Repeat("7", quorumlock.MaxName+1)} {
+		for _, key := range []string{"", strings.Repeat("7", 1025)} {
 			is(t, s.call(t.Context(), key), codes.InvalidArgument, 0)
 			testkit.Is(t, s.err(), quorumlock.ErrMisuse, "the error at the server")
 		}
