@@ -229,6 +229,19 @@ func (l *Lease) Slot() int {
 	return 0
 }
 
+// Slots returns the slots of the lease, by number, each with its owner, its time and its fencing
+// token. A lease of LockN has several slots; the first is that of [Lease.Slot], [Lease.Owner] and
+// [Lease.Token]. For any other lease it returns one element, and for a nil lease nil.
+func (l *Lease) Slots() []Slot {
+	if l.none() {
+		return nil
+	}
+	if h, ok := l.hold.(interface{ Slots() []Slot }); ok {
+		return h.Slots()
+	}
+	return []Slot{{Number: l.Slot(), Owner: l.Owner(), TTL: time.Until(l.ValidUntil()), Token: l.Token()}}
+}
+
 // HoldCount returns the number of leases of the hold that were not unlocked.
 func (l *Lease) HoldCount() int { return l.held().HoldCount() }
 

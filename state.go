@@ -14,7 +14,8 @@ type State struct {
 	Token uint64        // the last fencing token; 0 if there was none in the last few minutes
 
 	// Waiting is the length of the queue. A client has up to three entries in it, one for each
-	// reader, and for a semaphore of k slots up to min(k, 64) + 2.
+	// reader, and for a semaphore of k slots up to min(k, 64) + 2;
+	// a LockN that collects its slots has up to 64 more.
 	Waiting int
 
 	Queue   []Waiter // the first waiters, in the order of the queue

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestLockerConforms(t *testing.T) { testMyLocker(t) }
@@ -27,6 +28,9 @@ func TestLocksOfTheLibraryConform(t *testing.T) {
 		"redlock.Semaphore with one permit": func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker {
 			return n.NewClient().Semaphore("x", 1)
 		},
+		"all permits of a redlock.Semaphore": func(_ *testing.T, n *nodetest.Nodes) quorumlock.Locker {
+			return several{n.NewClient().Semaphore("x", 2), 2}
+		},
 		"multilock.Mutex": func(t *testing.T, n *nodetest.Nodes) quorumlock.Locker {
 			c := n.NewClient()
 			return testkit.Multi(t, c.Mutex("x"), c.Mutex("y"))
@@ -34,7 +38,7 @@ func TestLocksOfTheLibraryConform(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			switch name {
-			case "redlock.RWMutex", "redlock.Semaphore with one permit", "multilock.Mutex":
+			case "redlock.RWMutex", "redlock.Semaphore with one permit", "all permits of a redlock.Semaphore", "multilock.Mutex":
 				if testkit.Race {
 					return // they take a minute then; a run without it has them all
 				}
@@ -46,6 +50,16 @@ func TestLocksOfTheLibraryConform(t *testing.T) {
 		})
 	}
 }
+
+// several is a Locker of n permits.
+type several struct {
+	*redlock.Semaphore
+	n int
+}
+
+func (s several) Lock(ctx context.Context) (*quorumlock.Lease, error) { return s.LockN(ctx, s.n) }
+
+func (s several) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return s.TryLockN(ctx, s.n) }
 
 // broken is a Locker that breaks one promise.
 type broken struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -39,65 +40,65 @@ func ExampleSemaphore() {
 	// true true
 }
 
-// several takes n permits of a pool. The gate is a Mutex that lets one caller at a time collect
-// them: two callers with one permit each would deadlock. The work must use held: it is done when
-// any permit is lost. unlock releases the permits.
-func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (held context.Context, unlock func() error, err error) {
-	var permits []*quorumlock.Lease
-	held, cancel := context.WithCancel(ctx) // the permits' contexts descend from it
-	unlock = func() error {
-		defer cancel()
-		var errs []error
-		for _, p := range permits {
-			errs = append(errs, p.Unlock(ctx))
-		}
-		return errors.Join(errs...)
-	}
-	err = quorumlock.Do(ctx, gate, func(collecting context.Context) error {
-		stop := context.AfterFunc(collecting, cancel) // the gate is lost
-		for len(permits) < n {
-			// Not with collecting, which ends when the gate is unlocked; nor with the context of
-			// another permit, which would enter that slot, or be refused WithoutReentry.
-			p, err := pool.Lock(held)
-			if err != nil {
-				return err
-			}
-			permits = append(permits, p)
-			context.AfterFunc(p.Context(), cancel)
-		}
-		if !stop() {
-			return context.Cause(collecting)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, nil, errors.Join(err, unlock())
-	}
-	return held, unlock, nil
-}
-
-// Ten jobs need two of three permits each. The first at the gate gets them first.
-func ExampleSemaphore_several() {
+// Ten jobs need two of three GPUs each. The slots are the numbers of the GPUs.
+func ExampleSemaphore_LockN() {
 	client, stop := connect()
 	defer stop()
 
-	gate := client.Mutex("myapp:gpus:gate")
-	pool := client.Semaphore("myapp:gpus", 3, quorumlock.WithoutReentry())
+	gpus := client.Semaphore("myapp:gpus", 3)
 	var g errgroup.Group
 	var done atomic.Int64
 	for range 10 {
 		g.Go(func() error {
-			held, unlock, err := several(context.Background(), gate, pool, 2)
+			ctx := context.Background()
+			lease, err := gpus.LockN(ctx, 2)
 			if err != nil {
 				return err
 			}
-			if held.Err() == nil { // the work watches held
+			for _, slot := range lease.Slots() { // the work watches lease.Context()
 				done.Add(1)
+				_ = slot.Number // the GPU; slot.Token is its fencing token
 			}
-			return unlock()
+			return lease.Unlock(ctx)
 		})
 	}
 	fmt.Println(g.Wait(), done.Load())
+
+	ctx := context.Background()
+	all, err := gpus.TryLockN(ctx, 3) // without waiting
+	exitOn(err)
+	_, err = gpus.TryLockN(ctx, 2)
+	fmt.Println(errors.Is(err, quorumlock.ErrHeld))
+	exitOn(all.Unlock(ctx))
+
+	_, err = gpus.LockN(ctx, 4)
+	fmt.Println(err)
 	// Output:
-	// <nil> 10
+	// <nil> 20
+	// true
+	// quorumlock: LockN: n is 4, and the semaphore "myapp:gpus" has 3 permits: use 1 to 3
+}
+
+// At most two calls in any minute, on the whole fleet: each takes a slot, which is kept for the
+// minute.
+func ExampleSemaphore_rateLimit() {
+	client, stop := connect()
+	defer stop()
+
+	ctx := context.Background()
+	calls := client.Semaphore("myapp:calls:geocoder", 2)
+	for range 3 {
+		permit, err := calls.TryLock(ctx) // Lock waits for the next permit instead
+		if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
+			fmt.Println("too many calls; try again within a minute:", held.TTL <= time.Minute)
+			continue
+		}
+		exitOn(err)
+		exitOn(permit.UnlockAfter(ctx, time.Minute))
+		fmt.Println("calling")
+	}
+	// Output:
+	// calling
+	// calling
+	// too many calls; try again within a minute: true
 }

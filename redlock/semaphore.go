@@ -23,6 +23,19 @@ import (
 // attempts, and a slow or dead node makes the semaphore slower: fewer nodes are left for a
 // majority.
 //
+// # Several permits
+//
+// [Semaphore.LockN] takes n slots as one lease, all or none. Its [quorumlock.Lease.Slots] has a
+// fencing token for each slot. The lease lasts for as long as it has all slots: if one is lost, the
+// lease is lost, and the others are released. The lease cannot be detached, and n greater than 1
+// cannot be combined with [quorumlock.WithOwner]. An Observer gets the events of each slot.
+//
+// A LockN waits in the queue like n calls of Lock at the same time, so a large n does not starve.
+// Of all calls of LockN, one collects slots at a time, in their order, so they do not deadlock. The
+// others wait outside the queue. Until such a one comes to the queue, later callers may pass it for
+// slots that the call before it does not need. A LockN that was begun keeps its slots while it
+// waits for the others; they are renewed, even [quorumlock.WithoutRenewal].
+//
 // # Tokens
 //
 // The fencing token of a lease is higher than that of every earlier lease of the same slot. Tokens
@@ -48,8 +61,9 @@ import (
 //
 // # Re-entry
 //
-// Lock with a ctx that descends from a lease enters that lease again: it takes no second slot. To
-// take two slots, use contexts that do not descend from one another.
+// Lock with a ctx that descends from a lease enters that lease again: it takes no second slot. LockN
+// enters n slots that ctx has. If ctx has some, but fewer, LockN returns [quorumlock.ErrDeadlock].
+// To take two slots, use LockN, or contexts that do not descend from one another.
 type Semaphore struct {
 	member
 	mutex *Mutex
@@ -78,4 +92,18 @@ func (s *Semaphore) Lock(ctx context.Context) (*quorumlock.Lease, error) { retur
 // it returns a *[quorumlock.HeldError] with one of the holders.
 func (s *Semaphore) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	return s.mutex.TryLock(ctx)
+}
+
+// LockN acquires n slots: all or none. It is Lock for an n of 1, and otherwise as documented under
+// Several permits. If n is less than 1 or more than the permits, it returns an error that matches
+// [quorumlock.ErrMisuse].
+func (s *Semaphore) LockN(ctx context.Context, n int) (*quorumlock.Lease, error) {
+	return s.mutex.lock.LockN(ctx, n)
+}
+
+// TryLockN is LockN without waiting: if fewer than n slots are free, it returns a
+// *[quorumlock.HeldError]. Of several callers at the same time, one acquires its slots if as many
+// are free: they take turns, so a call may take three node timeouts more than n calls of TryLock.
+func (s *Semaphore) TryLockN(ctx context.Context, n int) (*quorumlock.Lease, error) {
+	return s.mutex.lock.TryLockN(ctx, n)
 }

@@ -5,6 +5,7 @@
 // The life of a lease, by file:
 //
 //	lock.go           Lock, TryLock: re-entry, the local queue, one call
+//	permits.go        several permits of a semaphore: LockN, TryLockN
 //	multi.go          the lock of several locks: a MultiLock, its limits
 //	session.go        a session: its machine, its requests, its timer
 //	hold.go           its leases, Extend, Unlock

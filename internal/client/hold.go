@@ -19,12 +19,13 @@ type hold struct {
 	leases   []entered
 	first    holds // of the first lease; set once
 	loss     *quorumlock.LostError
-	over     bool          // the last lease was unlocked, or the hold was detached or resigned
-	ended    time.Duration // end of the hold by the monotonic clock; valid if isOver
-	kept     time.Duration // by the monotonic clock; the nodes keep the lock until then
-	released chan struct{} // closed when the release is decided; nil until over
-	waiting  []extension   // calls of Extend and Downgrade
-	extends  int           // their rounds under way
+	why      quorumlock.LossReason // of the loss
+	over     bool                  // the last lease was unlocked, or the hold was detached or resigned
+	ended    time.Duration         // end of the hold by the monotonic clock; valid if isOver
+	kept     time.Duration         // by the monotonic clock; the nodes keep the lock until then
+	released chan struct{}         // closed when the release is decided; nil until over
+	waiting  []extension           // calls of Extend and Downgrade
+	extends  int                   // their rounds under way
 }
 
 // entered is a lease of a hold, and the function that cancels its context.
@@ -234,7 +235,7 @@ func (c *session) tellLoss(now core.Time, why core.Reason) {
 
 func (c *session) tellLossOf(now core.Time, loss *quorumlock.LostError, reason quorumlock.LossReason) {
 	c.hold.note(now)
-	c.hold.loss = loss
+	c.hold.loss, c.hold.why = loss, reason
 	for _, e := range c.hold.leases {
 		e.lose(loss)
 	}
@@ -324,8 +325,8 @@ func (c *session) giveUp() {
 	_ = c.confirmed()
 }
 
-// resign releases the hold. Leases that were not unlocked are lost.
-func (c *session) resign(ctx context.Context) error {
+// resign releases the hold. Leases that were not unlocked are lost, for a reason.
+func (c *session) resign(ctx context.Context, reason string, why quorumlock.LossReason) error {
 	c.mu.Lock()
 	if c.hold.over {
 		c.mu.Unlock()
@@ -333,7 +334,7 @@ func (c *session) resign(ctx context.Context) error {
 	}
 	now := c.lock.client.time()
 	if c.hold.loss == nil && len(c.hold.leases) > 0 {
-		c.tellLossOf(now, &quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: "the leadership under which it was entered again has ended"}, quorumlock.LossResigned)
+		c.tellLossOf(now, &quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: reason}, why)
 	}
 	c.ctx = ctx
 	c.unlock(now)
@@ -351,7 +352,7 @@ func Resign(lease *quorumlock.Lease) error {
 		return quorumlock.ErrLost // Close has cancelled their contexts
 	}
 	defer in.session.lock.client.End()
-	return in.session.resign(lease.Context())
+	return in.session.resign(lease.Context(), "the leadership under which it was entered again has ended", quorumlock.LossResigned)
 }
 
 // unlock ends and releases the hold. The key stays until hold.kept. The caller holds mu, and calls

@@ -56,6 +56,18 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch, entered <-chan 
 	return nil, err
 }
 
+// placeOf returns the place of a call whose ticket is that of an earlier call. It waits for no other
+// place: at the nodes, the ticket decides.
+func (c *Client) placeOf(l *Lock, ticket int64) *place {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := &place{queue: &localQueue{lock: l}}
+	p.Ticket, p.queue.Slots = ticket, l.slots
+	p.queue.Push(&p.Place)
+	p.queue.admit()
+	return p
+}
+
 // leaveLocalQueue removes a caller, admitted or not, and admits the next.
 func (c *Client) leaveLocalQueue(t *place) {
 	c.mu.Lock()

@@ -185,11 +185,11 @@ func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 }
 
 func (l *Lock) tryLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
-	return l.tryOnce(ctx, w, nil)
+	return l.tryOnce(ctx, w, &l.try, nil)
 }
 
 // tryOnce is tryLock. A non-nil over is joined to refusals that may end with time.
-func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.Lease, error) {
+func (l *Lock) tryOnce(ctx context.Context, w *watch, config *core.Config, over error) (*quorumlock.Lease, error) {
 	for again := false; ; {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
 			return w.entered(lease), err
@@ -198,7 +198,7 @@ func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.L
 		if _, err := l.takePlace(ctx, true, w, nil); err != nil {
 			return nil, errs.Join(over, err)
 		}
-		c := l.newSession(&l.try, ticket, nil, w)
+		c := l.newSession(config, ticket, nil, w)
 		c.over = over
 		lease, err := c.run(ctx, ctx, nil)
 		if !again && errors.Is(err, quorumlock.ErrNoQuorum) && ctx.Err() == nil && c.wasCutOff() {
@@ -232,14 +232,11 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 
 // lockAtOnce is Lock without time to wait: its refusals are timeouts.
 func (l *Lock) lockAtOnce(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
-	return l.tryOnce(ctx, w, context.DeadlineExceeded)
+	return l.tryOnce(ctx, w, &l.try, context.DeadlineExceeded)
 }
 
 func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
-	waiting, stop := ctx, context.CancelFunc(func() {})
-	if l.set.Wait >= 0 {
-		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
-	}
+	waiting, stop := l.limit(ctx)
 	defer stop()
 	entered, leave := l.client.awaitOwner(l)
 	defer leave()
@@ -283,6 +280,14 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 			return lease, err
 		}
 	}
+}
+
+// limit returns a context that is done when a Lock with ctx gives up.
+func (l *Lock) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.set.Wait < 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, l.set.Wait)
 }
 
 // start refuses calls that cannot succeed, before anything is sent.

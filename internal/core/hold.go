@@ -361,3 +361,10 @@ func (m *Machine) Waited(now Time) (since time.Duration, furthest int) {
 	}
 	return now.Since(m.began), furthest
 }
+
+// Settle makes the hold one of another configuration, as if it had been granted now.
+func (m *Machine) Settle(now Time, c *Config) {
+	if m.cfg, m.since = c, now; !m.renews() {
+		m.renew = 0
+	}
+}

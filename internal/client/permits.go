@@ -1,0 +1,395 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/settings"
+)
+
+// Several permits of a semaphore are as many holds of one slot each, and one lease over them. Of
+// all calls of LockN for a semaphore, one collects slots at a time: it holds a gate, which is a lock
+// beside the semaphore. So two callers never wait for each other's slots. All slots are requested
+// at once, with the ticket of the LockN: later callers wait behind all of these requests, so a large
+// one does not starve.
+//
+// A TryLockN never waits with a slot, so it needs no gate against a deadlock. It has another gate:
+// of several that would take slots from each other, the first at the gate gets them.
+const (
+	lockGate = ":quorumlock_lockn"
+	tryGate  = ":quorumlock_trylockn"
+)
+
+// maxCollected is the number of slots that a LockN requests at one time.
+const maxCollected = 64
+
+// collector is a LockN or a TryLockN.
+type collector struct {
+	lock   *Lock
+	n      int
+	try    bool
+	over   error // joined to refusals that may end with time
+	ticket int64
+	config core.Config // of the calls for slots, whose holds are renewed until settle
+}
+
+// permit is a lease of one slot, and its hold.
+type permit struct {
+	*session
+	lease *quorumlock.Lease
+}
+
+func permitOf(lease *quorumlock.Lease) permit {
+	return permit{lease.Context().Value(settings.HeldKey{}).(*holds).session, lease}
+}
+
+// LockN acquires n slots of a semaphore.
+func (l *Lock) LockN(ctx context.Context, n int) (*quorumlock.Lease, error) {
+	switch {
+	case n == 1:
+		return l.Lock(ctx)
+	case l.set.Wait == 0:
+		return l.several(ctx, &collector{lock: l, n: n, try: true, over: context.DeadlineExceeded, config: l.try})
+	}
+	return l.several(ctx, &collector{lock: l, n: n, config: l.lock})
+}
+
+// TryLockN is LockN without waiting.
+func (l *Lock) TryLockN(ctx context.Context, n int) (*quorumlock.Lease, error) {
+	if n == 1 {
+		return l.TryLock(ctx)
+	}
+	return l.several(ctx, &collector{lock: l, n: n, try: true, config: l.try})
+}
+
+func (l *Lock) several(ctx context.Context, s *collector) (*quorumlock.Lease, error) {
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case s.n < 1 || s.n > l.slots:
+		return nil, errs.Misusef("quorumlock: LockN: n is %d, and the semaphore %q has %d permits: use 1 to %d", s.n, l.name, l.slots, l.slots)
+	case l.set.Owner != "":
+		return nil, errs.Misusef("quorumlock: LockN: WithOwner names one owner, and %d permits of %q need as many: leave the option out", s.n, l.name)
+	}
+	if err := l.start(ctx); err != nil {
+		return nil, err
+	}
+	defer l.client.End()
+	waiting, stop := ctx, context.CancelFunc(func() {})
+	if !s.try {
+		waiting, stop = l.limit(ctx)
+	}
+	defer stop()
+	s.ticket = l.client.nextTicket()
+	s.config.Renew, s.config.MaxHold = true, 0
+	for {
+		if all, err := s.enter(ctx); len(all) > 0 || err != nil {
+			return leaseOf(ctx, all), err
+		}
+		if all, err := s.collect(ctx, waiting); len(all) > 0 || err != nil {
+			return leaseOf(ctx, all), err
+		}
+	}
+}
+
+// collect acquires n slots behind the gate. It returns none without an error if the gate or a slot
+// was lost meanwhile.
+func (s *collector) collect(ctx, waiting context.Context) ([]permit, error) {
+	gate, err := s.shut(waiting)
+	if err != nil {
+		return nil, err
+	}
+	// Last, so that the next TryLockN finds what this one releases.
+	defer s.lock.client.start(func() { _ = gate.Unlock(context.WithoutCancel(ctx)) })
+	var all []permit
+	if s.try {
+		all, err = s.tryEach(ctx)
+	} else {
+		all, err = s.lockAll(ctx, waiting, gate.Context())
+	}
+	switch {
+	case err == nil && s.settle(ctx, all):
+		return all, nil
+	case err == nil || waiting.Err() == nil && errors.Is(err, context.Canceled): // see lockAll
+		err = ctx.Err()
+	}
+	release(ctx, all)
+	return nil, s.refusal(waiting, err, all)
+}
+
+// enter enters n holds that ctx has. It returns none if ctx has no hold of the semaphore.
+func (s *collector) enter(ctx context.Context) (all []permit, err error) {
+	var held []*session
+	h, _ := ctx.Value(settings.HeldKey{}).(*holds)
+	for ; h != nil; h = h.outer {
+		switch {
+		case !h.session.alive():
+			h.session.noticeLoss()
+		case h.session.includes(s.lock) && !slices.Contains(held, h.session):
+			held = append(held, h.session)
+		}
+	}
+	switch {
+	case len(held) == 0:
+		_, err := s.lock.reenter(ctx) // it has nothing to enter, but may refuse ctx
+		return nil, err
+	case s.lock.set.NoReentry:
+		return nil, options.Reentry(s.lock.name)
+	case len(held) < s.n:
+		return nil, fmt.Errorf("%w: the context has %d permits of %q, and would wait for its own to get %d: take all of them at once, or use a context that does not descend from their lease",
+			quorumlock.ErrDeadlock, len(held), s.lock.name, s.n)
+	}
+	for _, c := range held[:s.n] {
+		lease, err := s.lock.watched(ctx, false, func(l *Lock, ctx context.Context, _ *watch) (*quorumlock.Lease, error) { return c.enter(ctx, l) })
+		if err != nil {
+			release(ctx, all)
+			if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil { // the hold has ended meanwhile
+				return s.enter(ctx)
+			}
+			return nil, err
+		}
+		all = append(all, permitOf(lease))
+	}
+	return all, nil
+}
+
+// shut acquires the gate.
+func (s *collector) shut(waiting context.Context) (*quorumlock.Lease, error) {
+	l, suffix := s.lock, lockGate
+	if s.try {
+		suffix = tryGate
+	}
+	set, cells := l.set, make([]Cell, len(l.cells))
+	set.Renew, set.MaxHold, set.Wait, set.Observer = true, 0, -1, nil
+	for i, c := range l.cells {
+		cells[i] = Cell{Node: c.Node, Name: c.Name + suffix}
+	}
+	gate := New(l.client, l.name, l.tree, cells, set, nil)
+	switch {
+	case gate.err != nil:
+		return nil, fmt.Errorf("quorumlock: LockN needs a lock beside the semaphore, with a longer name: %w", gate.err)
+	case !s.try:
+		return gate.waitAndLock(waiting, nil)
+	}
+	lease, err := gate.tryOnce(waiting, nil, &gate.try, s.over)
+	if !errors.Is(err, quorumlock.ErrHeld) {
+		return lease, err
+	}
+	// The other TryLockN does not wait. It may fail, and leave its slots.
+	limit, stop := context.WithTimeout(waiting, 3*set.NodeTimeout)
+	defer stop()
+	lease, late := gate.waitAndLock(limit, nil)
+	if late != nil && waiting.Err() == nil && !errors.Is(late, quorumlock.ErrClosed) {
+		return nil, err
+	}
+	return lease, late
+}
+
+// lockAll acquires n slots in the order of the queue. It ends with all, with an error, or when one
+// of them or the gate is lost: then those that wait are cancelled.
+func (s *collector) lockAll(ctx, waiting, behind context.Context) (all []permit, err error) {
+	collecting, cancel := context.WithCancel(behind)
+	defer cancel()
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(maxCollected)
+	for range s.n {
+		g.Go(func() error {
+			lease, failed := s.lock.watched(ctx, false, func(l *Lock, ctx context.Context, w *watch) (*quorumlock.Lease, error) {
+				return l.lockSlot(ctx, collecting, waiting, s, w)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if failed != nil {
+				err = cmp.Or(err, failed)
+				cancel()
+				return nil
+			}
+			all = append(all, permitOf(lease))
+			context.AfterFunc(lease.Context(), cancel)
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return no error
+	return all, err
+}
+
+// lockSlot acquires one slot, until collecting is done. It gives up at the end of waiting.
+func (l *Lock) lockSlot(ctx, collecting, waiting context.Context, s *collector, w *watch) (*quorumlock.Lease, error) {
+	if err := collecting.Err(); err != nil {
+		return nil, err
+	}
+	for !l.mayAsk(waiting) {
+		if err := l.sitOut(collecting); err != nil {
+			return nil, err
+		}
+	}
+	p := l.client.placeOf(l, s.ticket)
+	defer l.client.leaveLocalQueue(p)
+	for {
+		if _, err := l.takePlace(collecting, false, w, nil); err != nil {
+			return nil, err
+		}
+		c := l.newSession(&s.config, p.Ticket, p, w)
+		lease, err := c.run(ctx, collecting, nil)
+		l.asked(waiting, lease, err)
+		if lease != nil || err != nil {
+			return lease, err
+		}
+	}
+}
+
+// tryEach acquires n slots that are free, one after the other: several calls of TryLock at once
+// would contend.
+func (s *collector) tryEach(ctx context.Context) (all []permit, err error) {
+	for range s.n {
+		lease, err := s.lock.watched(ctx, true, func(l *Lock, ctx context.Context, w *watch) (*quorumlock.Lease, error) {
+			return l.tryOnce(ctx, w, &s.config, s.over)
+		})
+		if err != nil {
+			return all, err
+		}
+		all = append(all, permitOf(lease))
+	}
+	return all, nil
+}
+
+// settle gives holds that were renewed so far the options of the lock. It reports whether all are
+// held, and ctx is not done.
+func (s *collector) settle(ctx context.Context, all []permit) bool {
+	config := &s.lock.lock
+	if s.try {
+		config = &s.lock.try
+	}
+	for _, p := range all {
+		p.mu.Lock()
+		p.machine.Settle(p.lock.client.time(), config)
+		p.mu.Unlock()
+	}
+	if !s.lock.set.Renew { // a hold without renewal begins with its whole TTL
+		_ = permits(all).Extend(ctx, 0)
+	}
+	return ctx.Err() == nil && !slices.ContainsFunc(all, func(p permit) bool { return !p.alive() })
+}
+
+// refusal returns the error of a call that has released what it had. The holder that it names must
+// not be one of these.
+func (s *collector) refusal(waiting context.Context, err error, had []permit) error {
+	held, ok := errors.AsType[*quorumlock.HeldError](err)
+	if !ok || !slices.ContainsFunc(had, func(p permit) bool { return p.Owner() == held.Holder }) {
+		return err
+	}
+	return errs.Join(s.over, waiting.Err(), &quorumlock.HeldError{Name: held.Name, Position: held.Position})
+}
+
+// each calls f for all permits at once. It returns a loss, or else the first error.
+func each(all []permit, f func(p permit) error) (err error) {
+	failed := make([]error, len(all))
+	var g errgroup.Group
+	for i, p := range all {
+		g.Go(func() error {
+			failed[i] = f(p)
+			return nil // the others go on
+		})
+	}
+	_ = g.Wait()
+	for _, e := range failed {
+		if errors.Is(e, quorumlock.ErrLost) {
+			return e
+		}
+		err = cmp.Or(err, e)
+	}
+	return err
+}
+
+// release gives back permits that no caller has.
+func release(ctx context.Context, all []permit) {
+	_ = each(all, func(p permit) error { return p.lease.Unlock(context.WithoutCancel(ctx)) })
+}
+
+// permits is the hold of several slots, of one lease. The first has the lowest number.
+type permits []permit
+
+var _ quorumlock.Hold = permits(nil)
+
+// leaseOf returns one lease over all permits; nil if there are none. If one of them is lost, all are.
+func leaseOf(ctx context.Context, all permits) *quorumlock.Lease {
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b permit) int { return cmp.Compare(a.Slot(), b.Slot()) })
+	in, _ := ctx.Value(settings.HeldKey{}).(*holds)
+	for _, p := range slices.Backward(all) {
+		in = &holds{p.session, in}
+	}
+	lease, lose := quorumlock.NewLease(context.WithValue(all[0].lease.Context(), settings.HeldKey{}, in), all)
+	for _, p := range all {
+		context.AfterFunc(p.lease.Context(), func() {
+			lose(context.Cause(p.lease.Context()))
+			_ = p.lock.client.Go(func() { all.fall(p) }) // once closed, all are lost
+		})
+	}
+	return lease
+}
+
+// fall ends all holds if that of p is lost. Nobody would wait for the others' renewals.
+func (ps permits) fall(p permit) {
+	p.mu.Lock()
+	loss, why := p.hold.loss, p.hold.why
+	p.mu.Unlock()
+	if loss == nil {
+		return
+	}
+	_ = each(ps, func(p permit) error {
+		return p.resign(context.Background(), "another permit of its lease was lost: "+loss.Reason, why)
+	})
+}
+
+func (ps permits) Name() string            { return ps[0].Name() }
+func (ps permits) Owner() quorumlock.Owner { return ps[0].Owner() }
+func (ps permits) Token() uint64           { return ps[0].Token() }
+func (ps permits) Slot() int               { return ps[0].Slot() }
+
+// Slots does the work of Lease.Slots.
+func (ps permits) Slots() []quorumlock.Slot {
+	all := make([]quorumlock.Slot, len(ps))
+	for i, p := range ps {
+		all[i] = quorumlock.Slot{Number: p.Slot(), Owner: p.Owner(), TTL: time.Until(p.ValidUntil()), Token: p.Token()}
+	}
+	return all
+}
+
+func (ps permits) HoldCount() (most int) {
+	for _, p := range ps {
+		most = max(most, p.session.HoldCount())
+	}
+	return most
+}
+
+func (ps permits) ValidUntil() (first time.Time) {
+	for i, p := range ps {
+		if until := p.ValidUntil(); i == 0 || until.Before(first) {
+			first = until
+		}
+	}
+	return first
+}
+
+func (ps permits) Extend(ctx context.Context, ttl time.Duration) error {
+	return each(ps, func(p permit) error { return p.session.Extend(ctx, ttl) })
+}
+
+func (ps permits) EndLease(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
+	return each(ps, func(p permit) error { return p.lease.UnlockAfter(ctx, keep) })
+}
