@@ -97,7 +97,7 @@ func TestLockNRefusesWhatItCannotDo(t *testing.T) {
 			"no context":  {s, nil, 2, quorumlock.ErrNilContext, ""},
 			"a done one":  {s, done, 2, context.Canceled, ""},
 			"no permits":  {c.Semaphore("x", 0), t.Context(), 2, quorumlock.ErrMisuse, "permits is 0"},
-			"a long name": {c.Semaphore(strings.Repeat("x", quorumlock.MaxName), 3), t.Context(), 2, quorumlock.ErrMisuse, "a lock beside the semaphore, with a longer name"},
+			"a long name": {c.Semaphore(strings.Repeat("x", 1024), 3), t.Context(), 2, quorumlock.ErrMisuse, "a lock beside the semaphore, with a longer name"},
 		} {
 			for call, lock := range map[string]func(context.Context, int) (*quorumlock.Lease, error){"LockN": tt.s.LockN, "TryLockN": tt.s.TryLockN} {
 				if l, err := lock(tt.ctx, tt.n); l != nil || !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.text) {
