@@ -129,8 +129,8 @@ func WithLabel(l string) Option { return func(s *resolved) { s.Label = l } }
 func WithMaxHold(d time.Duration) Option { return func(s *resolved) { s.MaxHold = d } }
 
 // WithRetention sets how long the nodes keep a latch after the last Done or Wait that reached them.
-// Locks ignore it. Default 24 h; at least a minute: waiters refresh
-// their latch every few seconds.
+// Locks ignore it. The default is 24 hours, and the minimum a minute,
+// because waiters refresh their latch every few seconds.
 func WithRetention(d time.Duration) Option { return func(s *resolved) { s.Retention = d } }
 
 // WithLogger sets the logger for events, one line each:

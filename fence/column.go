@@ -73,8 +73,8 @@ func (r *TokenColumn) CheckStatement(key any, token uint64) (Statement, error) {
 // Set writes columns of a row unless the token is stale, in one statement, which needs no
 // transaction. It returns a *[StaleError] if the row has a higher token, and [ErrMissing] if the
 // row does not exist or was never marked. Even then, the row's triggers run. For a new value that
-// depends on the old one, use [TokenColumn.Check] and a statement of your own. When ctx is done first, the
-// columns may or may not be written.
+// depends on the old one, use [TokenColumn.Check] and a statement of your own. When ctx is done
+// first, the columns may or may not be written.
 func (r *TokenColumn) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
 	set, err := r.SetStatement(key, token, columns)
 	if err := errs.Join(usable(ctx, db), err); err != nil {

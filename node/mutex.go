@@ -64,8 +64,8 @@ func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
 // Inspect returns the state of the lock of that name: the owner, the remaining TTL, the last fencing
-// token, and the queue with its first 100 waiters. It changes nothing. It returns when ctx is done,
-// or after the node's timeout. opts are those of the lock.
+// token, and the queue with its first 100 waiters. Each request ends with ctx, or after the node's
+// timeout. Inspect changes nothing. Pass the options with which the lock was made.
 func (n *Node) Inspect(ctx context.Context, name string, opts ...quorumlock.Option) (quorumlock.State, error) {
 	m := n.Mutex(name, opts...)
 	if err := m.lock.Err(); err != nil {
@@ -75,8 +75,8 @@ func (n *Node) Inspect(ctx context.Context, name string, opts ...quorumlock.Opti
 }
 
 // ForceUnlock releases the lock of that name for all its owners. An owner loses its lease when it
-// next renews. The call returns when ctx is done, or after the node's timeout. After an error, the
-// lock may be released. opts are those of the lock.
+// next renews. Each request ends with ctx, or after the node's timeout. After an error, the lock may
+// be released. Pass the options with which the lock was made.
 func (n *Node) ForceUnlock(ctx context.Context, name string, opts ...quorumlock.Option) error {
 	m := n.Mutex(name, opts...)
 	if err := m.lock.Err(); err != nil {

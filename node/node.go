@@ -137,8 +137,8 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 }
 
 // New returns a node over the caller's client, which may be one of a sentinel group or a cluster.
-// Close leaves that client open. The client's retries do not apply to locks. If the node cannot
-// work, for example without a client, every call of the node and redlock.New return an error.
+// Close leaves that client open. The client's retries do not apply to locks. New returns an error if
+// the client is nil or a Ring, or if an option is for [Dial] only.
 //
 // Calls of a node from Dial share pipelines. They also share scripts, unless the server is part of
 // a cluster or behind a proxy. Calls of a node from New go one by one over the client's

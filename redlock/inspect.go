@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -32,24 +33,69 @@ type NodeState struct {
 	Err   error // a *quorumlock.NodeError, or nil
 }
 
-// Inspect reads the holders, hold count, TTL, last fencing token and queue of the lock of that name
-// from all nodes: of a Mutex, an RWMutex, or a Semaphore. It waits for each node until ctx is done,
-// for the node's timeout at most. If fewer nodes than the quorum answered, Inspect returns a
-// *[quorumlock.QuorumError] along with the inspection. It changes nothing on the nodes. opts are
-// those of the lock.
+// Inspect reads the state of a lock from all nodes: its holders, hold count, TTL, last fencing token
+// and queue. The lock may be a Mutex, an RWMutex or a Semaphore. Pass the options with which the
+// lock was made, such as WithPrefix. Each request to a node ends with ctx, or after the node's
+// timeout. Inspect changes nothing on the nodes.
+//
+// If fewer nodes than the quorum answered, Inspect returns a *[quorumlock.QuorumError] along with
+// the inspection. If the name is a semaphore's at some nodes, and held as another kind at others,
+// the fewer of them count as failed, with [quorumlock.ErrWrongKind].
 func (c *Client) Inspect(ctx context.Context, name string, opts ...quorumlock.Option) (Inspection, error) {
 	m := c.Mutex(name, opts...)
 	if m.err != nil {
 		return Inspection{}, m.err
 	}
-	in := Inspection{Nodes: make([]NodeState, len(c.nodes))}
-	err := c.askAll(m.quorum, func(i int, n *node.Node) error {
-		s, err := transport.Of(n).Inspect(ctx, m.key)
-		in.Nodes[i] = NodeState{Node: n.String(), State: s, Err: err}
+	in, semaphore := Inspection{Nodes: make([]NodeState, len(c.nodes))}, make([]bool, len(c.nodes))
+	err := c.askAll(m.quorum, func(i int, n *node.Node) (err error) {
+		in.Nodes[i].Node = n.String()
+		in.Nodes[i].State, semaphore[i], err = transport.Of(n).InspectKind(ctx, m.key)
+		in.Nodes[i].Err = err
 		return err
 	})
+	if differ(in.Nodes, semaphore) && err == nil {
+		err = tooFew(in.Nodes, m.quorum)
+	}
 	in.State = agreed(in.Nodes, m.quorum)
 	return in, err
+}
+
+// differ makes the states of the fewer nodes failures if a name is a semaphore's at some nodes and
+// held as another kind at others.
+func differ(nodes []NodeState, semaphore []bool) bool {
+	slots, others := 0, 0
+	for i, n := range nodes {
+		if semaphore[i] {
+			slots++
+		} else if n.State.Held() {
+			others++
+		}
+	}
+	if slots == 0 || others == 0 {
+		return false
+	}
+	for i := range nodes {
+		if n := &nodes[i]; semaphore[i] == (slots <= others) && (semaphore[i] || n.State.Held()) {
+			n.State = quorumlock.State{}
+			n.Err = &quorumlock.NodeError{Node: n.Node, Err: fmt.Errorf("%w: a semaphore at some nodes, and another kind at others: use another name", quorumlock.ErrWrongKind)}
+		}
+	}
+	return true
+}
+
+// tooFew returns the error of an inspection if fewer nodes than the quorum have a state.
+func tooFew(nodes []NodeState, quorum int) error {
+	e := &quorumlock.QuorumError{Granted: len(nodes), Needed: quorum}
+	for _, n := range nodes {
+		if failed, ok := errors.AsType[*quorumlock.NodeError](n.Err); ok {
+			e.Granted--
+			e.Nodes = append(e.Nodes, failed)
+		}
+	}
+	if e.Granted >= quorum {
+		return nil
+	}
+	return e
 }
 
 // agreed returns the state at a quorum of the nodes.
@@ -67,9 +113,9 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 			s.Owner, s.HoldCount = n.State.Owner, hold
 		}
 	}
+	s.Slots = quorumSlots(nodes, quorum)
 	switch {
-	case slices.ContainsFunc(nodes, func(n NodeState) bool { return len(n.State.Slots) > 0 }):
-		s.Slots = quorumSlots(nodes, quorum)
+	case len(s.Slots) > 0:
 		for _, slot := range s.Slots {
 			s.TTL = max(s.TTL, slot.TTL)
 		}
@@ -172,11 +218,14 @@ func quorumTTL(ttls []time.Duration, quorum int) time.Duration {
 	return ttls[len(ttls)-quorum]
 }
 
-// ForceUnlock frees the lock of that name at every node, for any holder: the writer or all readers
-// of an RWMutex, all slots of a Semaphore. The holder learns of it at its next renewal, and may
-// continue its work until then: only the fencing token stops its writes. ForceUnlock waits for each
-// node until ctx is done, for the node's timeout at most. It returns a *[quorumlock.QuorumError] if
-// fewer nodes than the quorum confirmed; the others have freed the lock. opts are those of the lock.
+// ForceUnlock frees the lock of that name at every node, whoever holds it. It frees all readers of
+// an RWMutex, and all slots of a Semaphore. The holder learns of it at its next renewal, and may
+// continue its work until then: only the fencing token stops its writes. Pass the options with
+// which the lock was made, such as WithPrefix.
+//
+// Each request to a node ends with ctx, or after the node's timeout. ForceUnlock returns a
+// *[quorumlock.QuorumError] if fewer nodes than the quorum confirmed; the others have freed the
+// lock.
 func (c *Client) ForceUnlock(ctx context.Context, name string, opts ...quorumlock.Option) error {
 	m := c.Mutex(name, opts...)
 	if m.err != nil {

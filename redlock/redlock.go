@@ -77,7 +77,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	names := make(map[string]bool)
 	for i, n := range nodes {
 		if n == nil {
-			return nil, errs.Misusef("quorumlock: redlock.New: node %d is nil: look at the error of node.Dial", i+1)
+			return nil, errs.Misusef("quorumlock: redlock.New: node %d is nil: look at the error of node.Dial or node.New", i+1)
 		}
 		if err := transport.Of(n).Err(); err != nil {
 			return nil, fmt.Errorf("quorumlock: redlock.New: node %d: %w", i+1, err)

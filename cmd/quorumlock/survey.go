@@ -35,7 +35,7 @@ func (c *cluster) inspect(ctx context.Context, name string) (lockView, error) {
 		kind = kindReaders
 	case len(s.Slots) > 0:
 		kind = kindSemaphore
-	case kind == kindMutex && s.Owner == "":
+	case s.Owner == "":
 		kind = kindFree
 	}
 	return newLockView(name, kind, err == nil, in, time.Now()), err

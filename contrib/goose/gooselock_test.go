@@ -168,8 +168,7 @@ func TestGoMigrationsWithoutATransactionOutlastALoss(t *testing.T) {
 // With Do, a loss ends the context of a migration, and what comes after it.
 func TestDoCancelsTheMigration(t *testing.T) {
 	lock, db := locktest.New("migrations"), open(t, filepath.Join(t.TempDir(), "app.sqlite"))
-	var p *goose.Provider
-	p = newProvider(t, db, files("users"), lock, onDB(1, func(ctx context.Context) error {
+	p := newProvider(t, db, files("users"), lock, onDB(1, func(ctx context.Context) error {
 		lease, ok := quorumlock.LeaseOf(ctx)
 		if !ok || lease.HoldCount() != 2 {
 			t.Errorf("the lease in a migration: %v, %v: want one of the hold of Do and the provider", lease, ok)

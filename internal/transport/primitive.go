@@ -13,8 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Each method of this file sends one script, once. It returns when ctx is done, or after the node's
-// timeout. Names that ValidateName refuses are refused before anything is sent.
+// Each request of a method ends when ctx is done, or after the node's timeout. Names that ValidateName refuses are refused before anything is sent.
 
 // Acquire does the work of node.Node.Acquire.
 func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (wire.Answer, error) {
@@ -78,11 +77,17 @@ const maxWaiters = 100
 // Inspect returns the holders of the lock, or of the slots of a semaphore, with their counts, the
 // remaining TTL, the last fencing token, and the queue: its length, and its first hundred waiters.
 func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
-	s, err := ask(ctx, n, name, wire.Inspect(name, maxWaiters), wire.Reply.Inspected)
-	if wire.IsSemaphore(err) {
-		return ask(ctx, n, name, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), wire.Reply.InspectedSlots)
-	}
+	s, _, err := n.InspectKind(ctx, name)
 	return s, err
+}
+
+// InspectKind is Inspect, and reports whether the name is a semaphore's.
+func (n *Node) InspectKind(ctx context.Context, name string) (s quorumlock.State, semaphore bool, err error) {
+	s, err = ask(ctx, n, name, wire.Inspect(name, maxWaiters), wire.Reply.Inspected)
+	if semaphore = wire.IsSemaphore(err); semaphore {
+		s, err = ask(ctx, n, name, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), wire.Reply.InspectedSlots)
+	}
+	return s, semaphore, err
 }
 
 // ask makes a call that concerns no owner, and reads its reply.

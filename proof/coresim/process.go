@@ -22,6 +22,7 @@ type process struct {
 	live      []*call // calls that wait or hold
 	former    engine.Ended
 	clocks    engine.Clocks[int]
+	vague     []bool                                   // by node: its clock was last read within more than a NodeTimeout
 	queues    [kindsOfLocks]engine.LocalQueue[*worker] // of each lock
 	others    map[int]*engine.LocalQueue[*worker]      // by Step.Other
 	paces     [kindsOfLocks]core.Pace                  // after a caller that has given up
@@ -61,7 +62,7 @@ type something func()
 func (do something) ring(time.Duration) { do() }
 
 func (t *tier) newProcess(i int) *process {
-	p := &process{tier: t, number: i, id: "p" + strconv.Itoa(i+1), live: make([]*call, 0, 4)}
+	p := &process{tier: t, number: i, id: "p" + strconv.Itoa(i+1), live: make([]*call, 0, 4), vague: make([]bool, t.plan.Nodes)}
 	if len(t.plan.Peers) > 0 {
 		p.id += "~" // as in the owners of package client, but not in Redisson's
 		p.redisson = &redisson{met: make(map[*lock]time.Duration)}

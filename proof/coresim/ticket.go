@@ -25,7 +25,9 @@ func (p *process) ownTime() int64 {
 func (p *process) readClock(node int, b *batch) {
 	for i := range b.items {
 		if at, ok := b.items[i].reply.Clock(); ok {
-			p.clocks.Read(node, at, b.asked, p.ownTime())
+			now := p.ownTime()
+			p.clocks.Read(node, at, b.asked, now)
+			p.vague[node] = time.Duration(now-b.asked)*time.Microsecond > p.tier.plan.NodeTimeout
 			return
 		}
 	}
@@ -64,12 +66,12 @@ func (c *call) judged(b *batch) {
 
 // timely checks that a sure ticket is the time of the call by the clocks of the nodes, to within
 // seconds, even if the client's clock is wrong. A node's clock was read at most a NodeTimeout
-// before the client's. Since then the clocks may have drifted apart. A process that was frozen reads
-// late; its next reading is right again.
+// before the client's. Since then the clocks may have drifted apart. A process that was frozen may
+// have a vague reading, until the next answer of that node.
 func (t *tier) timely(c *call) {
 	apart := t.plan.Drift.Rate * float64(min(t.world.Now(), wire.FreshClock))
 	seconds := 3*time.Second + t.plan.NodeTimeout + time.Duration(apart)
-	if c.entry.Unsure || t.plan.Class == beyond || !t.nodesKeepTime() || t.sleeps() || t.rests || t.wasPaused(c.process.number) {
+	if c.entry.Unsure || t.plan.Class == beyond || !t.nodesKeepTime() || t.sleeps() || t.rests || slices.Contains(c.process.vague, true) {
 		return
 	}
 	first, last := scriptmodel.Time(math.MaxInt64), scriptmodel.Time(math.MinInt64)

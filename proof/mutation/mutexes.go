@@ -20,6 +20,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/client/alarms.go":         reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/session.go":        reflect.TypeFor[lockorder.Session](),
 	"internal/client/client.go":         reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/permits.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/pending.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/admission.go":      reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/health.go":         reflect.TypeFor[lockorder.Leaf](),

@@ -49,11 +49,11 @@
 //     of whom give up; or a latch with up to 80 ids that are added at about the same time.
 //   - Addresses (node.several) that lead to two servers for a while; connections alternate between
 //     them.
-//   - A process with Redisson, the Java client (java.go), in one plan of twenty, where nothing
+//   - A process with Redisson, the Java client (java.go), in about one plan of thirty, where nothing
 //     fails. Its locks allow for no drift, check no validity, learn of no loss and have no tokens,
 //     so under faults the end of a Java hold would be unknown. It does not queue, so the next
 //     waiter may be late and a rush may have no winner.
-//   - Processes of the version before (mix.go), in one plan of twenty: they share all locks with
+//   - Processes of the version before (mix.go), in about one plan of thirty: they share all locks with
 //     the others, with the scripts that count tokens in another way.
 //   - Callers of a latch (latch.go), in one plan of six; fleet.IsSet checks their calls
 //     (history.go). In half of the plans with faults, the nodes that a process can reach keep

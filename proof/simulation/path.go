@@ -28,7 +28,7 @@ type path struct {
 	heldThere         []message // meanwhile
 	heldBack          []answer
 	troubled          time.Time // when something last went wrong here
-	unanswered        time.Time // when a connection last ended that awaited an answer
+	unanswered        time.Time // when a connection that awaited an answer last ended
 }
 
 func newPath(p *process, n *node) *path {

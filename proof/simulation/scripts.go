@@ -477,9 +477,10 @@ func (t *watch) idle(a *activity, n *node, after time.Duration) bool {
 	if a == nil || a.inUse || a.dead || a.proc.dead || a.proc.paused || a.pending[n] > 0 || time.Since(a.last) <= after {
 		return false
 	}
-	// A try of pending releases without an answer keeps the next one for up to its limit.
+	// While a try of pending releases has no answer, the next one waits, for the limit of a try at
+	// most.
 	p := a.proc.paths[n.number]
-	return !p.awaits() && time.Since(p.unanswered) > after && p.troubled.Before(a.first)
+	return !p.awaits() && (time.Since(p.unanswered) > after || time.Since(a.last) > 3*after) && p.troubled.Before(a.first)
 }
 
 // clears reports whether a caller's key and entry are removed from a node once the node answers.

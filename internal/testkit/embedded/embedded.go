@@ -113,7 +113,7 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// DialContext connects to the server, whatever the address. It is a dialer of node.WithDialer.
+// DialContext connects to the server, whatever the address. It is a dialer for node.WithDialer.
 func (s *Server) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	if err := s.reach(ctx); err != nil {
 		return nil, err

@@ -373,3 +373,40 @@ func TestAReservedNameIsRefusedAndASimilarOneIsNot(t *testing.T) {
 		})
 	}
 }
+
+// One slot at one node must not hide the lock that a quorum holds, nor the other way round.
+func TestInspectOfANameOfTwoKindsShowsThatOfTheQuorum(t *testing.T) {
+	held := map[string]maker{"mutex": mutex, "reader": reader, "semaphore": slot}
+	for kind, most := range held {
+		for other, few := range held {
+			if (kind == "semaphore") == (other == "semaphore") {
+				continue
+			}
+			testkit.Run(t, kind+" and "+other, func(t *testing.T) {
+				servers, _ := testkit.Nodes(t, 3)
+				u := newUser(t, servers)
+				testkit.Lock(t, few(newUser(t, servers[2:]), "x", 2)) // by a client with another list of nodes
+				lease := testkit.Lock(t, most(u, "x", 2))
+				in, err := u.client.Inspect(t.Context(), "x")
+				s := in.State
+				owner := s.Owner
+				switch {
+				case kind == "reader" && len(s.Readers) == 1:
+					owner = s.Readers[0].Owner
+				case kind == "semaphore" && len(s.Slots) == 1:
+					owner = s.Slots[0].Owner
+				}
+				if err != nil || owner != lease.Owner() || s.TTL <= 0 {
+					t.Errorf("Inspect: %+v, %v: want the holder %s", s, err, lease.Owner())
+				}
+				testkit.Is(t, in.Nodes[2].Err, quorumlock.ErrWrongKind, "the third node")
+				servers[1].Kill()
+				in, err = u.client.Inspect(t.Context(), "x")
+				testkit.Is(t, err, quorumlock.ErrWrongKind, "Inspect with one node of each kind")
+				if in.State.Held() {
+					t.Errorf("with one node of each kind: %+v, want no holder", in.State)
+				}
+			})
+		}
+	}
+}
