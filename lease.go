@@ -239,7 +239,7 @@ func (l *Lease) Slots() []Slot {
 	if h, ok := l.hold.(interface{ Slots() []Slot }); ok {
 		return h.Slots()
 	}
-	return []Slot{{Number: l.Slot(), Owner: l.Owner(), TTL: time.Until(l.ValidUntil()), Token: l.Token()}}
+	return []Slot{{Number: l.Slot(), Owner: l.Owner(), TTL: max(time.Until(l.ValidUntil()), 0), Token: l.Token()}}
 }
 
 // HoldCount returns the number of leases of the hold that were not unlocked.

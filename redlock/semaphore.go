@@ -30,11 +30,12 @@ import (
 // lease is lost, and the others are released. The lease cannot be detached, and n greater than 1
 // cannot be combined with [quorumlock.WithOwner]. An Observer gets the events of each slot.
 //
-// A LockN waits in the queue like n calls of Lock at the same time, so a large n does not starve.
+// A collecting LockN waits in the queue like n calls of Lock at the same time, so a large n does not starve.
 // Of all calls of LockN, one collects slots at a time, in their order, so they do not deadlock. The
-// others wait outside the queue. Until such a one comes to the queue, later callers may pass it for
-// slots that the call before it does not need. A LockN that was begun keeps its slots while it
-// waits for the others; they are renewed, even [quorumlock.WithoutRenewal].
+// others wait outside the queue. Before a LockN comes to the queue, later callers may take slots
+// that the collecting call does not need. A collecting LockN keeps its slots while it waits for the
+// others; they are renewed, also with [quorumlock.WithoutRenewal]. If the client is closed then, the
+// slots and the place of the collecting call stay at the nodes for a TTL; Shutdown releases them.
 //
 // # Tokens
 //

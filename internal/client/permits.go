@@ -20,9 +20,9 @@ import (
 
 // Several permits of a semaphore are as many holds of one slot each, and one lease over them. Of
 // all calls of LockN for a semaphore, one collects slots at a time: it holds a gate, which is a lock
-// beside the semaphore. So two callers never wait for each other's slots. All slots are requested
-// at once, with the ticket of the LockN: later callers wait behind all of these requests, so a large
-// one does not starve.
+// beside the semaphore. So two callers never wait for each other's slots. Up to maxCollected slots
+// are requested at once, with the ticket of the LockN: later callers wait behind these requests, so
+// a large one does not starve.
 //
 // A TryLockN never waits with a slot, so it needs no gate against a deadlock. It has another gate:
 // of several that would take slots from each other, the first at the gate gets them.
@@ -110,8 +110,10 @@ func (s *collector) collect(ctx, waiting context.Context) ([]permit, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Last, so that the next TryLockN finds what this one releases.
-	defer s.lock.client.start(func() { _ = gate.Unlock(context.WithoutCancel(ctx)) })
+	if gate != nil {
+		// Last, so that the next TryLockN finds what this one releases.
+		defer s.lock.client.start(func() { _ = gate.Unlock(context.WithoutCancel(ctx)) })
+	}
 	var all []permit
 	if s.try {
 		all, err = s.tryEach(ctx)
@@ -136,6 +138,9 @@ func (s *collector) enter(ctx context.Context) (all []permit, err error) {
 		switch {
 		case !h.session.alive():
 			h.session.noticeLoss()
+			if err := ctx.Err(); err != nil {
+				return nil, context.Cause(ctx)
+			}
 		case h.session.includes(s.lock) && !slices.Contains(held, h.session):
 			held = append(held, h.session)
 		}
@@ -147,11 +152,11 @@ func (s *collector) enter(ctx context.Context) (all []permit, err error) {
 	case s.lock.set.NoReentry:
 		return nil, options.Reentry(s.lock.name)
 	case len(held) < s.n:
-		return nil, fmt.Errorf("%w: the context has %d permits of %q, and would wait for its own to get %d: take all of them at once, or use a context that does not descend from their lease",
+		return nil, fmt.Errorf("%w: the context has %d permits of %q, and LockN(%d) does not add to them: take all of them at once, or use a context that does not descend from their lease",
 			quorumlock.ErrDeadlock, len(held), s.lock.name, s.n)
 	}
 	for _, c := range held[:s.n] {
-		lease, err := s.lock.watched(ctx, false, func(l *Lock, ctx context.Context, _ *watch) (*quorumlock.Lease, error) { return c.enter(ctx, l) })
+		lease, err := s.lock.watched(ctx, s.try, func(l *Lock, ctx context.Context, _ *watch) (*quorumlock.Lease, error) { return c.enter(ctx, l) })
 		if err != nil {
 			release(ctx, all)
 			if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil { // the hold has ended meanwhile
@@ -164,7 +169,8 @@ func (s *collector) enter(ctx context.Context) (all []permit, err error) {
 	return all, nil
 }
 
-// shut acquires the gate.
+// shut acquires the gate. A TryLockN goes on without one, with a nil lease, if others keep it for
+// longer than a TryLockN takes: it never waits with a slot, so it needs the gate for order alone.
 func (s *collector) shut(waiting context.Context) (*quorumlock.Lease, error) {
 	l, suffix := s.lock, lockGate
 	if s.try {
@@ -180,7 +186,8 @@ func (s *collector) shut(waiting context.Context) (*quorumlock.Lease, error) {
 	case gate.err != nil:
 		return nil, fmt.Errorf("quorumlock: LockN needs a lock beside the semaphore, with a longer name: %w", gate.err)
 	case !s.try:
-		return gate.waitAndLock(waiting, nil)
+		lease, err := gate.waitAndLock(waiting, nil)
+		return lease, s.ofGate(waiting, err)
 	}
 	lease, err := gate.tryOnce(waiting, nil, &gate.try, s.over)
 	if !errors.Is(err, quorumlock.ErrHeld) {
@@ -191,9 +198,18 @@ func (s *collector) shut(waiting context.Context) (*quorumlock.Lease, error) {
 	defer stop()
 	lease, late := gate.waitAndLock(limit, nil)
 	if late != nil && waiting.Err() == nil && !errors.Is(late, quorumlock.ErrClosed) {
-		return nil, err
+		return nil, nil
 	}
-	return lease, late
+	return lease, s.ofGate(waiting, late)
+}
+
+// ofGate returns the error of a wait for the gate. Its holder and its queue are not those of the
+// semaphore.
+func (s *collector) ofGate(waiting context.Context, err error) error {
+	if _, ok := errors.AsType[*quorumlock.HeldError](err); !ok {
+		return err
+	}
+	return errs.Join(s.over, waiting.Err(), &quorumlock.HeldError{Name: s.lock.name})
 }
 
 // lockAll acquires n slots in the order of the queue. It ends with all, with an error, or when one
@@ -277,10 +293,14 @@ func (s *collector) settle(ctx context.Context, all []permit) bool {
 		p.machine.Settle(p.lock.client.time(), config)
 		p.mu.Unlock()
 	}
-	if !s.lock.set.Renew { // a hold without renewal begins with its whole TTL
-		_ = permits(all).Extend(ctx, 0)
+	if !s.lock.set.Renew && permits(all).Extend(ctx, 0) != nil { // a hold without renewal begins with its whole TTL
+		return false
 	}
-	return ctx.Err() == nil && !slices.ContainsFunc(all, func(p permit) bool { return !p.alive() })
+	slots := make(map[int]bool, len(all)) // a slot that comes twice was lost in between
+	for _, p := range all {
+		slots[p.Slot()] = true
+	}
+	return ctx.Err() == nil && len(slots) == len(all) && !slices.ContainsFunc(all, func(p permit) bool { return !p.alive() })
 }
 
 // refusal returns the error of a call that has released what it had. The holder that it names must
@@ -365,7 +385,7 @@ func (ps permits) Slot() int               { return ps[0].Slot() }
 func (ps permits) Slots() []quorumlock.Slot {
 	all := make([]quorumlock.Slot, len(ps))
 	for i, p := range ps {
-		all[i] = quorumlock.Slot{Number: p.Slot(), Owner: p.Owner(), TTL: time.Until(p.ValidUntil()), Token: p.Token()}
+		all[i] = quorumlock.Slot{Number: p.Slot(), Owner: p.Owner(), TTL: max(time.Until(p.ValidUntil()), 0), Token: p.Token()}
 	}
 	return all
 }

@@ -327,3 +327,52 @@ func TestPermitsOfManyCallers(t *testing.T) {
 		})
 	}
 }
+
+// A slot that was lost while others were collected may come a second time: these are n-1 slots.
+func TestLockNHasEachSlotOnce(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3)
+		d, _ := testkit.Another(t, servers)
+		other := testkit.Lock(t, c.Semaphore("x", 4))
+		got := testkit.Call(t, t.Context(), func(ctx context.Context) (*quorumlock.Lease, error) {
+			return d.Semaphore("x", 4).LockN(ctx, 4)
+		})
+		time.Sleep(time.Second)
+		in, err := c.Inspect(t.Context(), "x")
+		testkit.Must(t, err, "Inspect")
+		for _, s := range in.State.Slots {
+			if s.Number != other.Slot() {
+				testkit.OK(t, c.ForceUnlockOwner(t.Context(), "x", s.Owner), "ForceUnlockOwner")
+				break
+			}
+		}
+		time.Sleep(time.Second)
+		if len(got) > 0 {
+			t.Fatalf("LockN has %v of 4 slots while another holds slot %d", (<-got).Slots(), other.Slot())
+		}
+		testkit.Unlock(t, other)
+		lease := <-got
+		slots := make(map[int]bool)
+		for _, s := range lease.Slots() {
+			slots[s.Number] = true
+		}
+		testkit.Equal(t, len(slots), 4, "different slots")
+		testkit.Unlock(t, lease)
+	})
+}
+
+// The gate of a TryLockN whose process has died delays the others, and refuses none.
+func TestADeadTryLockNRefusesNoOther(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		c, servers := testkit.Client(t, 3)
+		d, paths := testkit.Another(t, servers)
+		testkit.Warm(t, d)
+		testkit.Each(paths, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		go func() { _, _ = d.Semaphore("x", 100).TryLockN(t.Context(), 20) }()
+		time.Sleep(50 * time.Millisecond)
+		testkit.Kill(paths...)
+		lease, err := c.Semaphore("x", 100).TryLockN(t.Context(), 20)
+		testkit.Must(t, err, "TryLockN of 20 of 100 slots, of which a dead process has a few")
+		testkit.Unlock(t, lease)
+	})
+}
