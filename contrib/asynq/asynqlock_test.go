@@ -196,8 +196,8 @@ func TestAHandlerPastItsTimeoutKeepsTheLock(t *testing.T) {
 		for range 2 {
 			f.start(config(), w.ProcessTask)
 		}
-		f.enqueue("7", asynq.MaxRetry(5), asynq.Timeout(10*time.Second))
-		time.Sleep(5 * time.Minute)
+		f.enqueue("7", asynq.MaxRetry(2), asynq.Timeout(10*time.Second))
+		time.Sleep(15 * time.Minute) // three runs of a minute, and the pauses between them
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.runs < 2 || w.together != 1 {
