@@ -211,6 +211,9 @@ func (l *Lease) Owner() Owner { return l.held().Owner() }
 // every write to the resource that the lock protects. The resource must refuse a write with a lower
 // token than the highest so far: see package fence. (Kleppmann, "How to do distributed locking",
 // 2016.)
+//
+// A lease of several permits has the token of its lowest slot. For the other slots, use
+// [Lease.Slots].
 func (l *Lease) Token() uint64 { return l.held().Token() }
 
 // ValidUntil returns the end of the lease's validity without further renewals, on this process's

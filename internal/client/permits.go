@@ -212,8 +212,8 @@ func (s *collector) ofGate(waiting context.Context, err error) error {
 	return errs.Join(s.over, waiting.Err(), &quorumlock.HeldError{Name: s.lock.name})
 }
 
-// lockAll acquires n slots in the order of the queue. It ends with all, with an error, or when one
-// of them or the gate is lost: then those that wait are cancelled.
+// lockAll acquires n slots in the order of the queue. It returns all of them, or an error. The loss
+// of a slot or of the gate cancels the waiting requests.
 func (s *collector) lockAll(ctx, waiting, behind context.Context) (all []permit, err error) {
 	collecting, cancel := context.WithCancel(behind)
 	defer cancel()
@@ -303,8 +303,8 @@ func (s *collector) settle(ctx context.Context, all []permit) bool {
 	return ctx.Err() == nil && len(slots) == len(all) && !slices.ContainsFunc(all, func(p permit) bool { return !p.alive() })
 }
 
-// refusal returns the error of a call that has released what it had. The holder that it names must
-// not be one of these.
+// refusal returns the error of a call that has released its slots. The error does not name one of
+// these as the holder.
 func (s *collector) refusal(waiting context.Context, err error, had []permit) error {
 	held, ok := errors.AsType[*quorumlock.HeldError](err)
 	if !ok || !slices.ContainsFunc(had, func(p permit) bool { return p.Owner() == held.Holder }) {

@@ -46,7 +46,7 @@ var sources = func() map[string]string {
 	return all
 }()
 
-// text returns a file with what it includes, of today or as it was.
+// text returns a file with its includes, of today or as it was.
 func text(name string, was bool) string {
 	b, err := scripts.Files.ReadFile(name + ".lua")
 	if old, missing := files.ReadFile(name + ".lua"); was && missing == nil {
