@@ -118,9 +118,13 @@ func (c *session) quorumError(won int) *quorumlock.QuorumError {
 
 // silentErrors returns errors of the silent nodes, except those with an error from the last call.
 func (c *session) silentErrors() (failed []*quorumlock.NodeError) {
+	silent := errors.New("no answer yet")
+	if lag := c.machine.Lag(); lag > 0 {
+		silent = fmt.Errorf("no answer read yet: this process is too busy, its timers were late, so the call waited %v longer", lag.Round(time.Millisecond))
+	}
 	for i := range c.machine.Cells {
 		if d := &c.machine.Cells[i]; d.Standing == core.Asked && d.Err == nil {
-			failed = append(failed, &quorumlock.NodeError{Node: c.lock.cells[i].Node.String(), Err: errors.New("no answer yet")})
+			failed = append(failed, &quorumlock.NodeError{Node: c.lock.cells[i].Node.String(), Err: silent})
 		}
 	}
 	return c.eachOnce(failed)

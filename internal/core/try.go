@@ -18,6 +18,10 @@ const (
 	// fit into a NodeTimeout. A contender that gives up before the others yield leaves the lock to
 	// nobody.
 	maxTries = 8
+
+	// maxLateTicks limits how often a TryLock waits once more because its process was late. In a
+	// process with 64 computing goroutines for each processor, an answer is read after some seconds.
+	maxLateTicks = 8
 )
 
 // tries is the state of a TryLock beside that of its attempts. A TryLock does not wait in the
@@ -32,6 +36,7 @@ type tries struct {
 	sameFirstCount  int              // consecutive attempts that met first
 	over            bool             // the last attempt only waits for answers to count: see countsOn
 	lag             time.Duration    // how far lastTry and lastAgreement have moved: see isLate
+	lateTicks       int              // that moved them
 }
 
 // triesAgain reports whether an undecided TryLock may make another attempt: any number within a
@@ -56,16 +61,20 @@ func (m *Machine) sinceBegan(timeouts time.Duration) time.Duration {
 	return m.began.Mono + timeouts*m.cfg.NodeTimeout + m.tries.lag
 }
 
+// Lag returns how much longer a TryLock has waited because its process was late.
+func (m *Machine) Lag() time.Duration { return m.tries.lag }
+
 // isLate reports whether a TryLock goes on waiting at a Tick that came late. The process was late,
 // so answers may have arrived unread. The TryLock waits once more, for as long as the Tick was
-// late, but no longer than a NodeTimeout.
+// late, but no longer than a NodeTimeout. It does so maxLateTicks times at most.
 func (m *Machine) isLate(now Time, due time.Duration) bool {
 	late := now.Mono - due
-	if !m.cfg.Tries || late <= m.cfg.NodeTimeout/16 || m.tries.lag > 0 { // all timers are a little late
+	if !m.cfg.Tries || late <= m.cfg.NodeTimeout/16 || m.tries.lateTicks == maxLateTicks { // all timers are a little late
 		return false
 	}
 	again := min(late, m.cfg.NodeTimeout)
-	m.tries.lag = late + again
+	m.tries.lag += late + again
+	m.tries.lateTicks++
 	if m.giveUpAt != 0 {
 		m.giveUpAt = max(m.giveUpAt, now.Mono+again)
 	}

@@ -64,8 +64,8 @@ func wantFailed(t *testing.T, fx *Effects, want Reason) {
 }
 
 // A TryLock whose process stands still for longer than its bound takes the answers that have arrived
-// meanwhile. Without answers, it ends as long after the stop as the process was late, but at most a
-// NodeTimeout after.
+// meanwhile. Without answers, it waits for as long after the stop as the process was late, but at most
+// a NodeTimeout. A process that is late again and again gets that time again, but not for ever.
 func TestATryLockOfALateProcessTakesItsAnswers(t *testing.T) {
 	const stop = time.Second
 	for _, answered := range []bool{true, false} {
@@ -84,10 +84,25 @@ func TestATryLockOfALateProcessTakesItsAnswers(t *testing.T) {
 		if answered && m.phase != Agreeing && fx.Outcome != Acquired {
 			t.Errorf("phase %v with all answers", m.phase)
 		}
-		if fx = m.Step(now.Add(2*stop), Event{Kind: Tick}); !answered && fx.Outcome != Failed {
-			t.Errorf("outcome %d after a second delay", fx.Outcome)
+		late := 1
+		for ; !answered && late < 100; late++ {
+			now = Time{}.Add(m.Wake() + stop)
+			if fx = m.Step(now, Event{Kind: Tick}); fx.Outcome != Undecided {
+				break
+			}
+		}
+		if !answered && (late != maxLateTicks || fx.Outcome != Failed || m.Lag() != maxLateTicks*(stop+m.cfg.NodeTimeout)-2*m.cfg.NodeTimeout) {
+			t.Errorf("outcome %d after %d late ticks, and a lag of %v", fx.Outcome, late, m.Lag())
 		}
 	}
+}
+
+// A TryLock gives up at a tick in time, though an earlier one was late.
+func TestATryLockThatWasLateOnceEndsInTime(t *testing.T) {
+	m := try(2, 3, time.Millisecond)
+	m.Step(Time{}, Event{Kind: Start})
+	m.Step(Time{}.Add(time.Second), Event{Kind: Tick})
+	wantFailed(t, m.Step(Time{}.Add(m.Wake()), Event{Kind: Tick}), HeldOrNone)
 }
 
 // A slow node does not hold the lock. Here only the last hold of the same client refuses the call,
