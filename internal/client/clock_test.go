@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -103,12 +104,18 @@ func TestALossAfterASuspensionIsNoticedWithinASecond(t *testing.T) {
 		name    string
 		asleep  time.Duration
 		through bool // beyond the end of the validity
+		again   bool // the client had a hold before
 	}{
-		{"it ends while the computer is suspended", time.Hour, true},
-		{"it ends after the computer woke up", 5 * time.Second, false},
+		{"it ends while the computer is suspended", time.Hour, true, false},
+		{"it ends after the computer woke up", 5 * time.Second, false, false},
+		{"it is the end of a second hold", time.Hour, true, true},
 	} {
 		testkit.Run(t, tt.name, func(t *testing.T) {
 			w, m := newMachine(t, true)
+			if tt.again {
+				testkit.Unlock(t, testkit.Lock(t, w.lock(t, "x")))
+				time.Sleep(time.Minute)
+			}
 			lease := testkit.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
 			time.Sleep(3 * time.Second)
 			m.suspend(tt.asleep)
@@ -164,6 +171,35 @@ func TestACallWithTheContextOfALeaseThatIsOverReturnsAtOnce(t *testing.T) {
 			testkit.Took(t, began, 0, 0, "%s", name)
 			testkit.Lost(t, lease, 0)
 			_ = lease.Unlock(t.Context())
+		})
+	}
+}
+
+// slowContext is the context of a caller that the process delays just when it waits for the lock.
+type slowContext struct {
+	context.Context
+	delays int
+}
+
+func (c *slowContext) Done() <-chan struct{} {
+	if c.delays--; c.delays >= 0 {
+		time.Sleep(2 * quorumlock.DefaultTTL)
+	}
+	return c.Context.Done()
+}
+
+// A validity may end between the grant and the return of Lock. Nobody would tell that holder of the
+// loss.
+func TestLockReturnsNoLeaseThatHasEnded(t *testing.T) {
+	for delays := range 12 {
+		testkit.Run(t, fmt.Sprint(delays, " delays"), func(t *testing.T) {
+			w := newWorld(t)
+			lease, err := w.lock(t, "x", quorumlock.WithoutRenewal()).Lock(&slowContext{t.Context(), delays})
+			testkit.Must(t, err, "Lock")
+			if left := time.Until(lease.ValidUntil()); left <= 0 {
+				t.Errorf("the validity of the lease has ended %v ago", -left)
+			}
+			testkit.Unlock(t, lease)
 		})
 	}
 }

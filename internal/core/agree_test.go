@@ -77,3 +77,17 @@ func TestAnAgreementThatEndsAfterTheValidityIsTooLate(t *testing.T) {
 		}
 	}
 }
+
+// An answer to the raise of an earlier attempt is no vote on the token of this one.
+func TestARaiseOfAnEarlierAttemptIsNoVote(t *testing.T) {
+	m := disagreeing(t)
+	plays(m, answer(Acquire, 2, lost), answer(Raise, 0, Reply{}), answer(Yield, 0, Reply{OK: true}), answer(Yield, 1, Reply{OK: true}))
+	m.Step(at(time.Second), Event{Kind: Tick})
+	wantAsking(t, m, 2)
+	plays(m, reply(Acquire, 0, 2, Reply{OK: true, Token: 17}), reply(Acquire, 1, 2, Reply{OK: true, Token: 19}))
+	control(t, m, Agreeing)
+	plays(m, answer(Raise, 0, Reply{OK: true}))
+	control(t, m, Agreeing)
+	plays(m, reply(Raise, 0, 2, Reply{OK: true}))
+	control(t, m, Holding)
+}

@@ -35,12 +35,15 @@ var bugs = []mutation.Bug{
 	bug("a late renewal resurrects a lost hold", "internal/core Machine.checkDeadline", "m.Remaining(now) > 0", "m.Remaining(now) > -m.cfg.TTL", core(4000, "a machine does not spin")),
 	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.suspended, m.renew)", "m.renew", wire(400, "loss is told by the deadline"), core(4000, "loss is told by the deadline")),
 	bug("elapsed time comes from the wall clock alone", "internal/client Client.clocks", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000, "loss is told by the deadline")),
+	bug("Lock returns a hold that has ended meanwhile", "internal/client session.begin", "err == nil && c.isAlive(now)", "err == nil", tests("internal/client", "TestLockReturnsNoLease")),
+	bug("a suspend counts for a client's first hold alone", "internal/client Client.addHolder", "c.held == 1", "false", tests("internal/client", "TestALossAfterASuspension")),
 
 	// Votes.
 	bug("one vote fewer than a majority", "redlock Client.mutex", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400, "backed by a quorum")),
 	bug("one member of a MultiLock is enough", "internal/core Every", "newGroup(len(members), len(members), 1)", "newGroup(len(members), 1, 1)", wire(400, "backed by a quorum", "mutual exclusion"), core(4000, "mutual exclusion")),
 	bug("a restored key counts in the same renewal", "internal/core Machine.renewed", "vote := No", "vote := Yes", wire(400, "backed by a quorum"), core(4000, "backed by a quorum")),
 	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.tallies().holds(saidYes)", "m.tallies().holds(maySayYes)", wire(800, "tokens rise"), core(20000, "tokens rise")),
+	bug("a raise of an earlier attempt is a vote", "internal/core Machine.raised", "call.Attempt != m.attempt", "false", tests("internal/core", "TestARaiseOfAnEarlier")),
 	bug("the permits are counted at each node", "internal/core Machine.majoritySlot", "ok && slot != best", "ok && slot != best && best < 0", wire(2000, "backed by a quorum"), core(4000, "backed by a quorum")),
 	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400, "a quorum has what is done")),
 
