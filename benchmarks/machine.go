@@ -33,7 +33,16 @@ func describe(ctx context.Context, f *fleet) string {
 	if jars, err := filepath.Glob(strings.Replace(zookeeperJar, ".jar", "-[0-9]*.jar", 1)); err == nil && len(jars) > 0 {
 		parts = append(parts, strings.TrimSuffix(filepath.Base(jars[0]), ".jar"))
 	}
-	return strings.Join(parts, ", ") + "\nClient libraries: " + strings.Join(libraries(), ", ")
+	return strings.Join(parts, ", ") + "\nClient libraries: " + strings.Join(libraries(), ", ") + "\nMeasured on " + time.Now().Format("2 January 2006") + ", " + commit(ctx)
+}
+
+// commit names the commit of this checkout, and says if it was changed since.
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return "of a checkout without git"
+	}
+	return "commit " + strings.TrimSpace(string(out))
 }
 
 // libraries are the client libraries that this program was built with.
