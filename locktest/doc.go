@@ -19,4 +19,20 @@
 //
 // Package locktest/nodetest starts real nodes inside the test, with a network that the test can
 // break. It is a package of its own because it needs a Redis in Go, which this package does not.
+//
+// # Other kinds of locks
+//
+// A redlock.RWMutex, its RLocker and a redlock.Semaphore are Lockers. For code that only locks
+// them, New is enough. Code with a method of their own, a redlock.Latch, an election.Election or
+// the Attach of a client gets these from a client of nodetest:
+//
+//	nodes := nodetest.Start(t, 3)
+//	lock, other := nodes.Client().RWMutex("catalogue"), nodes.NewClient() // other is another process
+//	reader, err := other.RWMutex("catalogue").RLock(ctx) // another owner has it
+//	err = other.ForceUnlock(ctx, "catalogue")            // the holder loses its lease
+//	nodes.Kill(1, 2)                                     // the nodes are down
+//
+// There is no second implementation of these kinds in memory: their rules are in the scripts of the
+// nodes, and a copy of the rules would pass tests that the real ones fail. In a bubble, both take
+// no time. The example Kinds has a test with each kind.
 package locktest

@@ -35,6 +35,7 @@ type cli struct {
 	Check      checkCommand      `cmd:"" help:"Check whether Redis servers are fit for locks."`
 	Bench      benchCommand      `cmd:"" help:"Measure locks on your nodes."`
 	Demo       demoCommand       `cmd:"" help:"Watch workers share a lock while nodes fail, and see every promise checked."`
+	Dev        devCommand        `cmd:"" help:"Serve nodes for development, with faults by command."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for your shell."`
 	Version    versionCommand    `cmd:"" help:"Print the version."`
 }
@@ -170,6 +171,9 @@ func dispatch(e *env, args []string) error {
 	own, behind, dashes := split(args)
 	if slices.ContainsFunc(own, isHelp) {
 		return help(e.text, parser.Model.Node, args[:1])
+	}
+	if command.Name == "dev" && slices.ContainsFunc(own, func(a string) bool { return strings.Contains(a, "://") }) {
+		return usageError("dev: it has nodes of its own: leave out all URLs; --nodes is their number, such as --nodes 3")
 	}
 	for i, a := range own { // before an error repeats it
 		if i > 0 && isURL.MatchString(a) && !strings.HasPrefix(own[i-1], "--") {

@@ -24,16 +24,23 @@ func (f frame) push() bool { return f.raw[0] == '>' }
 // ran reports whether the reply to a script comes from the script.
 func (f frame) ran() bool { return !bytes.HasPrefix(f.raw, []byte("-NOSCRIPT")) }
 
+// Limits: the arguments of a request and the bytes of one, as in Redis, and the bytes of a line.
+const (
+	maxArgs = 1 << 20
+	maxBulk = 512 << 20
+	maxLine = 1 << 20
+)
+
 // request reads an array of bulk strings.
 func (f *frames) request() (frame, error) {
 	var q frame
-	n, err := f.header(&q, '*')
+	n, err := f.header(&q, '*', maxArgs)
 	if err != nil {
 		return q, err
 	}
 	q.args = make([]string, n)
 	for i := range q.args {
-		size, err := f.header(&q, '$')
+		size, err := f.header(&q, '$', maxBulk)
 		if err != nil {
 			return q, err
 		}
@@ -47,15 +54,16 @@ func (f *frames) request() (frame, error) {
 	return q, nil
 }
 
-func (f *frames) header(q *frame, kind byte) (int, error) {
+func (f *frames) header(q *frame, kind byte, limit int) (int, error) {
 	line, err := f.line(q)
 	if err != nil {
 		return 0, err
 	}
-	if line[0] != kind {
-		return 0, fmt.Errorf("%q where %q should begin", line, kind)
+	n, err := strconv.Atoi(line[1:])
+	if line[0] != kind || err != nil || n < 0 || n > limit {
+		return 0, fmt.Errorf("%.80q in place of %q and a number up to %d", line, kind, limit)
 	}
-	return strconv.Atoi(line[1:])
+	return n, nil
 }
 
 func (f *frames) line(q *frame) (string, error) {
@@ -68,6 +76,9 @@ func (f *frames) line(q *frame) (string, error) {
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return "", err
+		}
+		if len(q.raw)-from > maxLine {
+			return "", errors.New("a line without an end")
 		}
 	}
 	if len(q.raw)-from < 3 {

@@ -1,0 +1,40 @@
+package embedded_test
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
+)
+
+// Whatever connects to a port of a developer's machine, the others are served.
+func TestWhatIsNoRequestEndsItsConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.Must(t, err, "Listen")
+	s := embedded.Start("")
+	served := make(chan struct{})
+	go func() { defer close(served); s.Serve(l) }()
+	for _, text := range []string{
+		"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n", "PING\r\n", "\r\n", "*x\r\n", "*-1\r\n", "*1048577\r\n", "*99999999999999999999\r\n",
+		"*1\r\n$-1\r\n", "*1\r\n$536870913\r\n", "*1\r\n*1\r\n", string(make([]byte, 2<<20)),
+	} {
+		c, err := net.Dial("tcp", l.Addr().String())
+		testkit.Must(t, err, "Dial")
+		_, _ = io.WriteString(c, text) // the server may close before the end
+		// A reset is an end, too: the server had not read everything.
+		if answer, _ := io.ReadAll(c); len(answer) > 0 {
+			t.Errorf("the answer to %.30q is %q", text, answer)
+		}
+		_ = c.Close()
+	}
+	client := redis.NewClient(&redis.Options{Addr: l.Addr().String()})
+	testkit.OK(t, client.Ping(t.Context()).Err(), "PING")
+	testkit.OK(t, client.Close(), "Close")
+	testkit.OK(t, l.Close(), "Close of the listener")
+	s.Close()
+	<-served
+}
