@@ -107,16 +107,14 @@ func TestLeaderThatIsStoppedPastItsLeaseLearnsBeforeItsNextCallReturns(t *testin
 	}
 }
 
-// A tenant holds elections with its rights of docs/security.md, and reaches none of another tenant.
+// A tenant holds elections with its own rights, and reaches none of another tenant.
 func TestTenantHoldsElectionsUnderItsOwnRights(t *testing.T) {
 	needUsers(t)
 	servers := five[:3]
 	t.Cleanup(func() { noLocks(t, servers, patience) })
 	a := tenant{"a", "pass-of-a"}
 	for _, s := range servers {
-		a.admit(t, []*server{s}, append(lockCommands(),
-			"~quorumlock_leader:{a:*", "~quorumlock_leader[*]:a:*", "&quorumlock_leader:{a:*", "&quorumlock_leader[*]:a:*",
-			"~redisson_lock_token:a:*", "~redisson_lock_queue:a:*", "~quorumlock_queue[*]:a:*", "~quorumlock_waiters[*]:a:*", "&redisson_lock__channel:a:*")...)
+		a.admit(t, []*server{s}, lockCommands()...)
 		must(t, s.admin.ACLLogReset(t.Context()).Err())
 		t.Cleanup(func() { must(t, s.admin.ACLDelUser(context.Background(), a.name).Err()) })
 	}

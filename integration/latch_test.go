@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A tenant with only the rights of docs/security.md uses a latch. It is counted once, woken by a
+// A tenant with only its own rights uses a latch. It is counted once, woken by a
 // message, kept by the nodes, and never mistaken for a mutex.
 func TestALatchOfATenantOpensOnce(t *testing.T) {
 	needUsers(t)

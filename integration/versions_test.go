@@ -3,13 +3,13 @@ package integration
 import (
 	"context"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // version is the Redis version of the servers' commands: on Valkey 9, this is 7.2.4. It is set when
@@ -54,18 +54,8 @@ func needShardChannels(t *testing.T) {
 	needSince(t, 7, 0, "shard channels")
 }
 
-// permissions are the rules in docs/security.md for the user of a lock client.
-var permissions = func() []string {
-	page, err := os.ReadFile("../docs/security.md")
-	if err != nil {
-		panic(err)
-	}
-	line := regexp.MustCompile(`(?m)^resetchannels ~.* \+ping$`).Find(page)
-	if line == nil {
-		panic("docs/security.md has no list of permissions")
-	}
-	return strings.Fields(string(line))
-}()
+// permissions are the rules of a lock client.
+var permissions = wire.ACL("", "")
 
 // setInfo is the permission that Redis 7.0 does not know. Redis 6 takes any second word of a
 // command.

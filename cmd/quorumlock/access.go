@@ -41,15 +41,7 @@ func (a *access) password() (string, error) {
 		}
 		return p, nil
 	}
-	text, err := os.ReadFile(a.PasswordFile)
-	if err != nil {
-		return "", fmt.Errorf("--password-file: %w", err)
-	}
-	p, _, _ := strings.Cut(string(text), "\n")
-	if p = strings.TrimSuffix(p, "\r"); len(p) < minPassword {
-		return "", fmt.Errorf("--password-file: the first line of %s has %d bytes: use at least %d", a.PasswordFile, len(p), minPassword)
-	}
-	return p, nil
+	return passwordIn(a.PasswordFile)
 }
 
 // tls returns the TLS configuration of the server, or nil. It reads the files again for each new

@@ -33,6 +33,7 @@ type cli struct {
 	Unlock     unlockCommand     `cmd:"" help:"Free a lock of any holder."`
 	Leader     leaderCommand     `cmd:"" help:"Show the leader of an election."`
 	Check      checkCommand      `cmd:"" help:"Check whether Redis servers are fit for locks."`
+	ACL        aclCommand        `cmd:"" name:"acl" help:"Print the ACL rule of a client."`
 	Bench      benchCommand      `cmd:"" help:"Measure locks on your nodes."`
 	Demo       demoCommand       `cmd:"" help:"Watch workers share a lock while nodes fail, and see every promise checked."`
 	Dev        devCommand        `cmd:"" help:"Serve nodes for development, with faults by command."`

@@ -4,6 +4,7 @@
 package nodefiles
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -20,9 +21,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
 	"github.com/quorumlock/quorumlock/internal/testkit/require"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -131,13 +135,11 @@ func TestStatefulSetHasIndependentNodes(t *testing.T) {
 	}
 }
 
-// The user locker has the rights of docs/security.md, and those of checks.
-func TestTheUserOfLocksIsThatOfTheDocs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/security.md")
-	must(t, err)
-	least := regexp.MustCompile(`(?m)^resetchannels ~.* \+ping$`).FindString(string(page))
+// The user locker has the rights of a client, and those of checks.
+func TestTheUserOfLocksHasTheLeastRights(t *testing.T) {
 	users := objects(t)["Secret"].StringData["users.acl"]
-	if want := "user locker on >change-me " + least + " +config|get +client|list +scan\n"; !strings.Contains(users, want) {
+	want := "user locker on >change-me " + strings.Join(wire.ACL("", ""), " ") + " +config|get +client|list +scan\n"
+	if !strings.Contains(users, want) {
 		t.Errorf("the users are\n%s, and want\n%s", users, want)
 	}
 }
@@ -145,8 +147,8 @@ func TestTheUserOfLocksIsThatOfTheDocs(t *testing.T) {
 // ofChannels matches the rules that servers before Redis 6.2 do not know.
 var ofChannels = regexp.MustCompile(` (&\S+|resetchannels)`)
 
-// usersOf returns the users of the file, with the rules of docs/security.md for the installed
-// server, and an admin who reads the log of denials.
+// usersOf returns the users of the file, with the rules for the installed server, and an admin who
+// reads the log of denials.
 func usersOf(t *testing.T, file string) string {
 	t.Helper()
 	out, err := exec.Command("redis-server", "--version").Output()
@@ -161,7 +163,7 @@ func usersOf(t *testing.T, file string) string {
 		file = strings.ReplaceAll(file, " +client|setinfo", "")
 	}
 	if major == 6 {
-		file = strings.ReplaceAll(file, " +scan", " +scan +hello")
+		file = strings.ReplaceAll(file, " +info +ping", " +info +ping +hello")
 	}
 	if major == 6 && minor < 2 {
 		file = ofChannels.ReplaceAllString(file, "")
@@ -189,17 +191,111 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 				}
 			}
 			testkit.Unlock(t, testkit.Lock(t, c.Mutex("x")))
-			admin := redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "change-me"})
-			defer admin.Close() //nolint:errcheck // the test ends
-			denied, err := admin.ACLLog(t.Context(), 10).Result()
-			must(t, err)
-			for _, d := range denied {
-				if d.Username == "locker" {
-					t.Errorf("denied: %s of %s", d.Reason, d.Object)
-				}
+			nothingDenied(t, adminOf(t, addr), "locker")
+		})
+	}
+}
+
+func adminOf(t *testing.T, addr string) *redis.Client {
+	admin := redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "change-me"})
+	t.Cleanup(func() { _ = admin.Close() })
+	return admin
+}
+
+func nothingDenied(t *testing.T, admin *redis.Client, user string) {
+	t.Helper()
+	denied, err := admin.ACLLog(t.Context(), 10).Result()
+	must(t, err)
+	for _, d := range denied {
+		if d.Username == user {
+			t.Errorf("denied: %s of %s", d.Reason, d.Object)
+		}
+	}
+}
+
+// A client with the rules for its prefix uses every kind of lock, whatever braces the name has, and
+// the server denies it nothing.
+func TestTheRulesForAPrefixSuffice(t *testing.T) {
+	need(t, "redis-server")
+	for _, prefix := range []string{"a:", "{a}:"} {
+		t.Run(prefix, func(t *testing.T) {
+			addr := serve(t, read(t, "redis.conf"), usersOf(t, "user default off\nuser probe on nopass resetkeys resetchannels -@all +ping\n"+
+				"user a reset on >change-me "+strings.Join(wire.ACL(prefix, "a."), " ")+"\n"))
+			admin := adminOf(t, addr)
+			var clients [2]*redlock.Client
+			for i := range clients {
+				n, err := node.Dial("redis://a:change-me@" + addr)
+				must(t, err)
+				clients[i] = testkit.Of(t, []*node.Node{n}, quorumlock.WithPrefix(prefix), quorumlock.WithLabel("a.host"))
+			}
+			for _, name := range []string{"x", "{x}", "x{y}"} {
+				handOver(t, admin, clients[0], clients[1], prefix, name)
+				everyKind(t, clients[0], name)
+			}
+			nothingDenied(t, admin, "a")
+			if _, err := clients[0].Mutex("x", quorumlock.WithPrefix("b:")).TryLock(t.Context()); err == nil || errors.Is(err, quorumlock.ErrMisuse) {
+				t.Errorf("TryLock with another prefix: %v, want it denied", err)
 			}
 		})
 	}
+}
+
+// handOver unlocks a mutex of one client while the other one waits for it.
+func handOver(t *testing.T, admin *redis.Client, from, to *redlock.Client, prefix, name string) {
+	t.Helper()
+	lease := testkit.Lock(t, from.Mutex(name))
+	next := make(chan *quorumlock.Lease, 1)
+	go func() {
+		l, err := to.Mutex(name).Lock(context.WithoutCancel(t.Context()))
+		if err != nil {
+			t.Error(err)
+		}
+		next <- l
+	}()
+	for limit := time.Now().Add(20 * time.Second); admin.ZCard(t.Context(), wire.QueueKey(prefix+name)).Val() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("nobody waits")
+		}
+	}
+	testkit.Unlock(t, lease)
+	testkit.Unlock(t, <-next)
+}
+
+// everyKind uses the locks of a client, of every kind.
+func everyKind(t *testing.T, c *redlock.Client, name string) {
+	t.Helper()
+	ctx := t.Context()
+	lease := testkit.Lock(t, c.Mutex(name))
+	must(t, lease.Extend(ctx))
+	must(t, testkit.Err(c.Inspect(ctx, name)))
+	text, err := lease.Detach(ctx, time.Minute)
+	must(t, err)
+	lease, err = c.Attach(ctx, text)
+	must(t, err)
+	must(t, lease.UnlockAfter(ctx, time.Second))
+	must(t, c.ForceUnlock(ctx, name))
+
+	rw := c.RWMutex(name)
+	testkit.Unlock(t, testkit.Lock(t, rw.RLocker()))
+	writer, err := rw.Lock(ctx)
+	must(t, err)
+	must(t, rw.Downgrade(ctx, writer))
+	testkit.Unlock(t, writer)
+
+	lease, err = c.Semaphore(name+":semaphore", 3).LockN(ctx, 2)
+	must(t, err)
+	testkit.Unlock(t, lease)
+
+	l := c.Latch(name+":latch", 1)
+	must(t, l.Done(ctx, "1"))
+	must(t, l.Wait(ctx))
+
+	e := election.New(c.Mutex(name+":election"), "here")
+	term, err := e.Campaign(ctx)
+	must(t, err)
+	must(t, term.Proclaim(ctx, "there"))
+	must(t, testkit.Err(e.Leader(ctx)))
+	must(t, term.Resign(ctx))
 }
 
 // serve starts a Redis server with a configuration, but at a port and in a directory of its own. It
