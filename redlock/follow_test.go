@@ -101,7 +101,7 @@ func TestANodeIsReplacedWhileLeasesGoOn(t *testing.T) {
 			finds(t, check(t, c, true))
 		}
 		w["a"].Kill() // now d counts
-		late := testkit.Lock(t, other.Mutex("free"))
+		late := testkit.Lock(t, other.Mutex("free", quorumlock.WithWait(time.Minute)))
 		testkit.Rises(t, early, late)
 		testkit.UnlockAll(t, late, lease)
 		if n := len(log.Lines("a node is replaced", "old=c:6379", "new=d:6379")); n != 1 {
@@ -341,7 +341,7 @@ func TestNewCredentialsInTheFileCountForNewConnections(t *testing.T) {
 		w["a"].Redis.RequireUserAuth("locker", "second")
 		time.Sleep(5 * time.Second)
 		w["a"].Restart(true)
-		testkit.Unlock(t, testkit.Lock(t, c.Mutex("x")))
+		testkit.Unlock(t, testkit.Lock(t, c.Mutex("x", quorumlock.WithWait(time.Minute))))
 		testkit.Equal(t, len(log.Lines("does not count")), 0, "warnings")
 	})
 }
