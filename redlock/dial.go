@@ -1,12 +1,16 @@
 package redlock
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -23,23 +27,87 @@ func Dial(urls []string, opts ...quorumlock.Option) (*Client, error) {
 	return dial("redlock.Dial", urls, opts)
 }
 
-// DialEnv is [Dial] with URLs from the environment variables of the quorumlock tool.
-// QUORUMLOCK_NODES has URLs separated by commas, with %2C for a comma in a password. If it is
-// empty, QUORUMLOCK_NODES_FILE is the name of a file with one URL per line, such as a mounted
-// secret. Empty lines and lines that begin with # are ignored. DialEnv reads the file once.
+// DialEnv is [Dial] with the settings that all clients of a lock must share, from the environment
+// variables of the quorumlock tool:
 //
-// The error names the variable. It matches [quorumlock.ErrMisuse], unless reading the file failed.
+//	QUORUMLOCK_NODES          URLs separated by commas, with %2C for a comma in a password
+//	QUORUMLOCK_QUORUM         WithQuorum
+//	QUORUMLOCK_PREFIX         WithPrefix
+//	QUORUMLOCK_TTL            WithTTL, such as 10s
+//	QUORUMLOCK_RESTART_GUARD  WithRestartGuard
+//	QUORUMLOCK_NODE_TIMEOUT   WithNodeTimeout, and node.WithTimeout
+//	QUORUMLOCK_TLS_CA         a file with the authorities that sign the nodes' certificates, as PEM
+//	QUORUMLOCK_FILE           a file with lines of the form NAME=value for the variables above
+//	QUORUMLOCK_NODES_FILE     a file with one URL per line, if QUORUMLOCK_NODES is not set
+//
+// The database is that of the URLs. An empty variable counts as not set. In a file, empty lines and
+// lines that begin with # are ignored, and values have no quotes. Options may set what the
+// variables leave out. An option or a variable that contradicts another one is an error with both
+// values. The error names the variable. It matches [quorumlock.ErrMisuse], unless reading a file
+// failed.
+//
+// The client reads the file with the nodes again every second, until it is closed. If the address of
+// one node has changed, and WithRestartGuard is set, the client replaces the node, when that is safe:
+// docs/upgrades.md has the steps and the conditions. It takes over changed credentials at once. Any
+// other change, and a file that is wrong, changes nothing. The client logs the reason as a warning,
+// see [quorumlock.WithLogger].
+//
+// With a Logger, the client also lists the clients of the nodes once, in the background, within a
+// second after its first connections to a quorum. It logs a warning for each other list of nodes,
+// quorum, database or restart guard in use, with both values. It sees what [Client.Diagnose] sees.
 func DialEnv(opts ...quorumlock.Option) (*Client, error) {
 	const caller = "redlock.DialEnv"
-	urls, variable, err := options.NodesFromEnv()
+	wrong := func(err error) error { return fmt.Errorf("quorumlock: %s: %w", caller, err) }
+	fleet, err := options.ReadFleet(nil)
 	if err != nil {
-		return nil, fmt.Errorf("quorumlock: %s: %w", caller, err)
+		return nil, wrong(err)
 	}
-	if variable == "" {
-		return nil, errs.Misusef("quorumlock: %s: no nodes: set %s to their URLs, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3, or %s to a file with one URL a line",
-			caller, options.NodesVariable, options.NodesFileVariable)
+	if fleet.Where == "" {
+		return nil, errs.Misusef("quorumlock: %s: no nodes: set %s to their URLs, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3, or %s to a file with such a line, or %s to a file with one URL a line",
+			caller, options.NodesVariable, options.FileVariable, options.NodesFileVariable)
 	}
-	return dial(caller+": "+variable, urls, opts)
+	if err := fleet.Contradiction(opts); err != nil {
+		return nil, wrong(err)
+	}
+	shared, err := sharedNodeOptions(&fleet, nodeOptions(opts))
+	if err != nil {
+		return nil, wrong(err)
+	}
+	own := slices.Concat(shared, nodeOptions(opts))
+	follow := options.Following(&options.Follow{
+		Settings: fleet,
+		Dial:     func(url string) (any, error) { return node.Dial(url, own...) },
+	})
+	return dial(caller+": "+fleet.Where, fleet.Nodes, slices.Concat([]quorumlock.Option{WithNodeOptions(shared...), follow}, fleet.Options(), opts))
+}
+
+// sharedNodeOptions returns the options of nodes that the settings of a fleet have. given are those
+// of the code.
+func sharedNodeOptions(fleet *options.Fleet, given []node.Option) (shared []node.Option, err error) {
+	if fleet.NodeTimeout != 0 {
+		shared = append(shared, node.WithTimeout(fleet.NodeTimeout))
+	}
+	if fleet.TLSCA == "" {
+		return shared, nil
+	}
+	var of transport.Config
+	for _, o := range given {
+		if o != nil {
+			o(&of)
+		}
+	}
+	if of.TLS != nil || of.Dialer != nil {
+		return nil, errs.Misusef("%s is %s, and the code has node.WithTLSConfig or node.WithDialer: remove one of them", options.TLSCAVariable, fleet.TLSCA)
+	}
+	pem, err := os.ReadFile(fleet.TLSCA)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", options.TLSCAVariable, err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, errs.Misusef("%s: %s has no certificate in PEM: name a file of certificates", options.TLSCAVariable, fleet.TLSCA)
+	}
+	return append(shared, node.WithTLSConfig(config)), nil
 }
 
 // WithNodeOptions sets options of all nodes of [Dial] and [DialEnv], such as [node.WithTimeout] or

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"os"
 	"path/filepath"
@@ -154,6 +155,101 @@ func TestDialEnvReadsTheVariablesOfTheTool(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The environment and the file have one vocabulary. Whatever is wrong in either, or contradicts the
+// code, is named with its fix.
+func TestDialEnvReadsWhatAFleetMustShare(t *testing.T) {
+	const nodes = "QUORUMLOCK_NODES=redis://a,redis://b,redis://c\n"
+	pem := filepath.Join(t.TempDir(), "no.pem")
+	testkit.Must(t, os.WriteFile(pem, []byte("no\n"), 0o600), "WriteFile")
+	for _, tt := range []struct {
+		name string
+		env  string // NAME=value, separated by spaces
+		file string // FILE is its name in want
+		opts []quorumlock.Option
+		want string // of the error; "" if there is none
+	}{
+		{name: "all in the environment", env: "QUORUMLOCK_NODES=redis://a,redis://b,redis://c QUORUMLOCK_QUORUM=3 QUORUMLOCK_PREFIX=x: QUORUMLOCK_TTL=5s QUORUMLOCK_RESTART_GUARD=6s QUORUMLOCK_NODE_TIMEOUT=1s"},
+		{name: "all in a file", file: "# ours\n\n" + nodes + " QUORUMLOCK_QUORUM = 3\nQUORUMLOCK_PREFIX=x:\nQUORUMLOCK_TTL=5s\nQUORUMLOCK_RESTART_GUARD=6s\nQUORUMLOCK_NODE_TIMEOUT=1s\n"},
+		{name: "the same in both, and in the code", env: "QUORUMLOCK_QUORUM=3", file: nodes + "QUORUMLOCK_QUORUM=3\n", opts: []quorumlock.Option{quorumlock.WithQuorum(3)}},
+		{name: "what the variables leave out", file: nodes, opts: []quorumlock.Option{quorumlock.WithQuorum(3), quorumlock.WithPrefix("x:")}},
+		{name: "a quorum in both", env: "QUORUMLOCK_QUORUM=2", file: nodes + "QUORUMLOCK_QUORUM=3\n", want: "QUORUMLOCK_FILE: FILE: line 2: QUORUMLOCK_QUORUM is 3, and 2 in the environment: remove one of them"},
+		{name: "nodes in both", env: "QUORUMLOCK_NODES=redis://me:s3cret@a", file: nodes, want: "line 1: QUORUMLOCK_NODES differs from the one in the environment"},
+		{name: "nodes in two files", env: "QUORUMLOCK_NODES_FILE=/nowhere", file: nodes, want: "QUORUMLOCK_NODES (line 1 of FILE) and QUORUMLOCK_NODES_FILE both name nodes"},
+		{name: "another quorum in the code", file: nodes + "QUORUMLOCK_QUORUM=2\n", opts: []quorumlock.Option{quorumlock.WithQuorum(3)},
+			want: "QUORUMLOCK_QUORUM (line 2 of FILE) is 2, and the code has WithQuorum(3): remove one of them"},
+		{name: "another prefix in the code", env: "QUORUMLOCK_PREFIX=x:", file: nodes, opts: []quorumlock.Option{quorumlock.WithPrefix("")}, want: "QUORUMLOCK_PREFIX is x:, and the code has WithPrefix()"},
+		{name: "another TTL in the code", env: "QUORUMLOCK_TTL=5s", file: nodes, opts: []quorumlock.Option{quorumlock.WithTTL(time.Second)}, want: "QUORUMLOCK_TTL is 5s, and the code has WithTTL(1s)"},
+		{name: "another guard in the code", env: "QUORUMLOCK_RESTART_GUARD=20s", file: nodes, opts: []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute)}, want: "is 20s, and the code has WithRestartGuard(1m0s)"},
+		{name: "a TTL beyond the guard", env: "QUORUMLOCK_RESTART_GUARD=5s", file: nodes, want: "WithTTL(10s) is longer than WithRestartGuard(5s)"},
+		{name: "a word for a quorum", env: "QUORUMLOCK_QUORUM=most", file: nodes, want: `QUORUMLOCK_QUORUM: "most" is no number of nodes: use how many must agree`},
+		{name: "a quorum of none", env: "QUORUMLOCK_QUORUM=0", file: nodes, want: `QUORUMLOCK_QUORUM: "0" is no number of nodes`},
+		{name: "a quorum of too few", env: "QUORUMLOCK_QUORUM=1", file: nodes, want: "WithQuorum(1) cannot work over 3 nodes"},
+		{name: "a TTL without a unit", file: nodes + "QUORUMLOCK_TTL=10\n", want: `QUORUMLOCK_TTL (line 2 of FILE): "10" is no positive duration: use one such as 30s`},
+		{name: "an unknown name", file: nodes + "QUORUMLOCK_QUORM=2\n", want: "line 2: QUORUMLOCK_QUORM cannot be set in a file: use one of QUORUMLOCK_NODES, QUORUMLOCK_QUORUM,"},
+		{name: "the variable of a command", file: nodes + "QUORUMLOCK_TOKEN=2\n", want: "line 2: QUORUMLOCK_TOKEN cannot be set in a file"},
+		{name: "a file of URLs", file: "redis://me:s3cret@a?db=1\n", want: "line 1 has not the form NAME=value"},
+		{name: "a name twice", file: nodes + nodes, want: "line 2: QUORUMLOCK_NODES is set twice: remove one of the lines"},
+		{name: "no value", file: nodes + "QUORUMLOCK_QUORUM=\n", want: "line 2: QUORUMLOCK_QUORUM has no value: give it one, or leave the line out"},
+		{name: "quotes", file: "QUORUMLOCK_NODES=\"redis://me:s3cret@a\"\n", want: "line 1: QUORUMLOCK_NODES has quotes: write the value without them"},
+		{name: "half a line", file: nodes + "QUORUMLOCK_TTL=1", want: "QUORUMLOCK_FILE: FILE: it does not end with a new line, as if half written: end its last line"},
+		{name: "an empty file", file: "\n", want: "QUORUMLOCK_FILE: FILE: it is empty: write NAME=value lines"},
+		{name: "no file", env: "QUORUMLOCK_FILE=/nowhere", want: "QUORUMLOCK_FILE: open /nowhere: "},
+		{name: "no nodes", file: "QUORUMLOCK_QUORUM=2\n", want: "no nodes: set QUORUMLOCK_NODES"},
+		{name: "no authorities", env: "QUORUMLOCK_TLS_CA=/nowhere", file: nodes, want: "QUORUMLOCK_TLS_CA: open /nowhere: "},
+		{name: "no certificate", env: "QUORUMLOCK_TLS_CA=" + pem, file: nodes, want: "QUORUMLOCK_TLS_CA: " + pem + " has no certificate in PEM"},
+		{name: "authorities in the code", env: "QUORUMLOCK_TLS_CA=" + pem, file: nodes, opts: []quorumlock.Option{redlock.WithNodeOptions(node.WithTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12}))},
+			want: "QUORUMLOCK_TLS_CA is " + pem + ", and the code has node.WithTLSConfig or node.WithDialer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, name := range []string{options.NodesVariable, options.NodesFileVariable} {
+				t.Setenv(name, "")
+			}
+			file := filepath.Join(t.TempDir(), "settings")
+			if tt.file != "" {
+				testkit.Must(t, os.WriteFile(file, []byte(tt.file), 0o600), "WriteFile")
+				t.Setenv(options.FileVariable, file)
+			}
+			for set := range strings.FieldsSeq(tt.env) {
+				name, value, _ := strings.Cut(set, "=")
+				t.Setenv(name, value)
+			}
+			c, err := redlock.DialEnv(tt.opts...)
+			want := strings.ReplaceAll(tt.want, "FILE: FILE", "FILE: "+file)
+			want = strings.ReplaceAll(want, "of FILE", "of "+file)
+			switch {
+			case err == nil && tt.want == "":
+				_ = c.Close()
+			case err == nil:
+				_ = c.Close()
+				t.Errorf("accepted, want %q", want)
+			case tt.want == "" || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n"):
+				t.Errorf("%q, want %q in one line, and no password", err, want)
+			case errors.Is(err, os.ErrNotExist) == errors.Is(err, quorumlock.ErrMisuse):
+				t.Errorf("%v: is ErrMisuse %v", err, errors.Is(err, quorumlock.ErrMisuse))
+			}
+		})
+	}
+}
+
+// What the environment sets counts for locks: prefix, TTL and quorum.
+func TestSettingsOfTheEnvironmentReachTheLocks(t *testing.T) {
+	inTown(t, func(t *testing.T, file string) {
+		w := build(t, "a", "b", "c")
+		write(t, file, "QUORUMLOCK_PREFIX=x:\nQUORUMLOCK_TTL=1m\nQUORUMLOCK_QUORUM=3\n", "a", "b", "c")
+		c, _ := w.client(t, file)
+		lease := testkit.Lock(t, c.Mutex("y"))
+		if left := time.Until(lease.ValidUntil()); left < 50*time.Second || !w["a"].Redis.Exists("x:y") {
+			t.Errorf("valid for %v, keys %q", left, testkit.Keys(w["a"]))
+		}
+		testkit.Unlock(t, lease)
+		w["c"].Kill()
+		_, err := c.Mutex("y").TryLock(t.Context())
+		if _, ok := errors.AsType[*quorumlock.QuorumError](err); !ok {
+			t.Errorf("%v, want a QuorumError", err)
+		}
+	})
 }
 
 // over is a client over paths to the servers, under names of its own if there is a suffix.

@@ -25,10 +25,15 @@ type list struct {
 
 const listPrefix = "quorumlock:"
 
-func (c *Client) list() list {
+func (c *Client) list() list { return c.listWith(-1, "") }
+
+// listWith is list with another node at a position.
+func (c *Client) listWith(i int, name string) list {
 	names := make([]string, len(c.nodes))
-	for i, n := range c.nodes {
-		names[i] = n.String()
+	for j, n := range c.nodes {
+		if names[j] = n.String(); j == i {
+			names[j] = name
+		}
 	}
 	slices.Sort(names)
 	l := list{nodes: len(c.nodes), quorum: c.set.Quorum, print: hash(strings.Join(names, "\n")), guard: c.set.MaxTTL.Truncate(time.Millisecond)}

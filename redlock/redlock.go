@@ -95,11 +95,13 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	c.locks = client.NewClient(c.set.Label)
 	c.locks.Tell(c.set.Observer, c.set.Logger)
 	c.locks.SetDefaults(c.opts)
-	own := c.list()
-	for _, n := range c.nodes {
-		transport.Of(n).Introduce(own.in(c.locks.ID(), transport.Of(n).Database()))
-	}
+	c.publish()
 	c.warn()
+	if from, ok := c.set.Follow.(*options.Follow); ok {
+		if err := c.follow(from); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
 }
 

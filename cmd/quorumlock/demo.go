@@ -31,11 +31,11 @@ variables are ignored.`,
 func (c *demoCommand) Run(e *env) (err error) {
 	open := demo.Embedded
 	if c.Nodes != nil || c.NodesFile != nil {
-		urls, _, err := c.urls("demo")
+		fleet, err := c.fleet("demo")
 		if err != nil {
 			return err
 		}
-		open = func() (*demo.Stage, error) { return demo.Real(urls) }
+		open = func() (*demo.Stage, error) { return demo.Real(fleet.Nodes) }
 	}
 	stage, err := open()
 	if err != nil {

@@ -20,7 +20,9 @@ const statuses = `0    all is well
 // environment is the common part of the environment of commands with nodes.
 const environment = `QUORUMLOCK_NODES         the nodes, if neither --nodes nor --nodes-file is given
 QUORUMLOCK_NODES_FILE    the file of the nodes, if none of these is given
-QUORUMLOCK_NODE_TIMEOUT  the default of --node-timeout`
+QUORUMLOCK_QUORUM, QUORUMLOCK_PREFIX, QUORUMLOCK_RESTART_GUARD, QUORUMLOCK_NODE_TIMEOUT,
+QUORUMLOCK_TLS_CA        the defaults of --quorum and so on
+QUORUMLOCK_FILE          a file with lines NAME=value that set these variables`
 
 // manual is the help of a command, without its flags.
 type manual struct {

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -40,60 +40,52 @@ type connection struct {
 	TLSKey       string         `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`
 }
 
-// urls returns the URLs of the nodes, from the flags or else from the environment, and the file
-// that has them, if there is one. Its errors do not repeat URLs.
-func (s sources) urls(command string) (urls []string, file string, err error) {
+// fleet returns the settings of the environment and its file, with the nodes of the flags, if they
+// are given. Its errors do not repeat URLs.
+func (s sources) fleet(command string) (f options.Fleet, err error) {
+	var urls []string
+	instead := map[string]string{}
 	switch {
 	case s.Nodes != nil && s.NodesFile != nil:
-		return nil, "", usageError(command + ": --nodes and --nodes-file are both given: use one of them")
+		return f, usageError(command + ": --nodes and --nodes-file are both given: use one of them")
 	case s.Nodes != nil:
 		urls, err = options.SplitNodes("--nodes", *s.Nodes)
+		instead[options.NodesVariable], instead[options.NodesFileVariable] = "", ""
 	case s.NodesFile != nil:
-		file = *s.NodesFile
-		urls, err = options.ReadNodes("--nodes-file", file)
-	default:
-		var variable string
-		if urls, variable, err = options.NodesFromEnv(); variable == options.NodesFileVariable {
-			file = os.Getenv(variable)
-		}
+		instead[options.NodesVariable], instead[options.NodesFileVariable] = "", *s.NodesFile
+	}
+	if err == nil {
+		f, err = options.ReadFleet(instead)
 	}
 	if err != nil {
-		return nil, "", usageError(fmt.Sprintf("%s: %v", command, err))
+		text := err.Error()
+		if s.NodesFile != nil {
+			text = strings.ReplaceAll(text, options.NodesFileVariable, "--nodes-file")
+		}
+		return f, usageError(command + ": " + text)
 	}
-	if len(urls) == 0 {
-		return nil, "", usageError(fmt.Sprintf("%s: no nodes: give their URLs as --nodes redis://host:6379,redis://..., in a file as --nodes-file FILE, or in the environment as %s or %s",
-			command, options.NodesVariable, options.NodesFileVariable))
+	if urls != nil {
+		f.Nodes, f.File = urls, ""
 	}
-	return urls, file, nil
+	if len(f.Nodes) == 0 {
+		return f, usageError(fmt.Sprintf("%s: no nodes: give their URLs as --nodes redis://host:6379,redis://..., in a file as --nodes-file FILE, or in the environment as %s, %s or %s",
+			command, options.NodesVariable, options.NodesFileVariable, options.FileVariable))
+	}
+	return f, nil
 }
 
-// reread returns the URL of a node without its credentials, and an option that reads them from the
-// file again for each connection, since they may change. While the file has none, the last ones
-// count. For a URL without credentials the option is nil.
-func reread(file, rawURL string) (string, node.Option) {
-	u, err := url.Parse(rawURL)
-	if err != nil || u.User == nil {
-		return rawURL, nil
+// take sets the flags that are not given from the settings.
+func (c *connection) take(f *options.Fleet) {
+	c.Prefix, c.TLSCA = cmp.Or(c.Prefix, f.Prefix), cmp.Or(c.TLSCA, f.TLSCA)
+	if c.Quorum == nil && f.Quorum != 0 {
+		c.Quorum = &f.Quorum
 	}
-	var last atomic.Pointer[url.Userinfo]
-	last.Store(u.User)
-	u.User = nil
-	bare := u.String()
-	return bare, node.WithCredentials(func(context.Context) (node.Credentials, error) {
-		all, _ := options.ReadNodes(options.NodesFileVariable, file)
-		for _, other := range all {
-			if u, err := url.Parse(other); err == nil && u.User != nil {
-				user := u.User
-				if u.User = nil; u.String() == bare {
-					last.Store(user)
-					break
-				}
-			}
-		}
-		user := last.Load()
-		password, _ := user.Password()
-		return node.Credentials{User: user.Username(), Password: password}, nil
-	})
+	if c.RestartGuard == nil && f.RestartGuard != 0 {
+		c.RestartGuard = &f.RestartGuard
+	}
+	if c.NodeTimeout == nil && f.NodeTimeout != 0 {
+		c.NodeTimeout = &f.NodeTimeout
+	}
 }
 
 // cluster is a client and its nodes.
@@ -107,10 +99,11 @@ type cluster struct {
 // dial returns a client of the nodes, without connecting to them yet. Its errors are mistakes on
 // the command line.
 func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, error) {
-	urls, file, err := c.urls(command)
+	fleet, err := c.fleet(command)
 	if err != nil {
 		return nil, err
 	}
+	c.take(&fleet)
 	var opts []node.Option
 	lock := []quorumlock.Option{quorumlock.WithPrefix(c.Prefix)}
 	if d := c.NodeTimeout; d != nil {
@@ -130,21 +123,22 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 		return nil, usageError(fmt.Sprintf("%s: %v", command, err))
 	}
 	dial := c.tlsDialer(secure)
-	nodes := make([]*node.Node, len(urls))
-	for i, u := range urls {
+	dialNode := func(u string) (*node.Node, error) {
 		own := opts[:len(opts):len(opts)]
 		if strings.HasPrefix(u, "rediss://") && (c.TLSCA != "" || c.TLSCert != "") {
 			own = append(own, node.WithDialer(dial))
 		}
-		if areFiles(file) {
-			var credentials node.Option
-			u, credentials = reread(file, u)
-			own = append(own, credentials)
-		}
-		if nodes[i], err = node.Dial(u, own...); err != nil {
-			return nil, usageError(fmt.Sprintf("%s: node %d of %d: %v", command, i+1, len(urls), err))
+		return node.Dial(u, own...)
+	}
+	nodes := make([]*node.Node, len(fleet.Nodes))
+	for i, u := range fleet.Nodes {
+		if nodes[i], err = dialNode(u); err != nil {
+			return nil, usageError(fmt.Sprintf("%s: node %d of %d: %v", command, i+1, len(nodes), err))
 		}
 	}
+	lock = append(lock, options.Following(&options.Follow{
+		Settings: fleet, Dial: func(u string) (any, error) { return dialNode(u) },
+	}))
 	client, err := redlock.New(nodes, append(lock, more...)...)
 	if err != nil {
 		return nil, usageError(fmt.Sprintf("%s: %v", command, err))

@@ -446,6 +446,16 @@ func (c *Client) Go(f func()) error {
 	return nil
 }
 
+// Aside is Go for work of the client's own: Shutdown does not wait for it.
+func (c *Client) Aside(f func()) error {
+	if err := c.Begin(); err != nil {
+		return err
+	}
+	defer c.End()
+	c.tell(f)
+	return nil
+}
+
 // start is Go for callers between Begin and End.
 func (c *Client) start(f func()) {
 	c.enter()

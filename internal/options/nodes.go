@@ -2,6 +2,7 @@ package options
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -15,20 +16,6 @@ const (
 	NodesVariable     = "QUORUMLOCK_NODES"
 	NodesFileVariable = "QUORUMLOCK_NODES_FILE"
 )
-
-// NodesFromEnv returns the URLs of nodes from the environment, and the name of the variable that
-// has them; "" if neither is set. Errors name the variable, and contain no URL.
-func NodesFromEnv() (urls []string, variable string, err error) {
-	if list := os.Getenv(NodesVariable); list != "" {
-		urls, err = SplitNodes(NodesVariable, list)
-		return urls, NodesVariable, err
-	}
-	if file := os.Getenv(NodesFileVariable); file != "" {
-		urls, err = ReadNodes(NodesFileVariable, file)
-		return urls, NodesFileVariable, err
-	}
-	return nil, "", nil
-}
 
 // SplitNodes returns the URLs in a comma-separated list. Its errors begin with where and do not
 // repeat the parts: after a comma in a password, a part may be secret.
@@ -50,32 +37,36 @@ func SplitNodes(where, list string) ([]string, error) {
 // maxNodesFile is the largest part of a node file that is read, in bytes.
 const maxNodesFile = 1 << 20
 
-// ReadNodes returns the URLs in a file, one a line. It skips empty lines and lines that begin with
-// #. Its errors begin with where, and contain no URL.
-func ReadNodes(where, file string) (urls []string, err error) {
+// readNodes returns the URLs in a file, one a line. It skips empty lines and lines that begin with
+// #. ends reports whether the last line has an end. Its errors begin with where, and contain no URL.
+func readNodes(where, file string) (urls []string, ends bool, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", where, err)
+		return nil, false, fmt.Errorf("%s: %w", where, err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	lines := bufio.NewScanner(io.LimitReader(f, maxNodesFile))
+	text, err := io.ReadAll(io.LimitReader(f, maxNodesFile))
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %s cannot be read: %w", where, file, err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
 		switch {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case !isNodeURL(line):
-			return nil, errs.Misusef("%s: line %d of %s is no redis://, rediss:// or unix:// URL: write one URL a line", where, n, file)
+			return nil, false, errs.Misusef("%s: line %d of %s is no redis://, rediss:// or unix:// URL: write one URL a line", where, n, file)
 		default:
 			urls = append(urls, line)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %s cannot be read: %w", where, file, err)
+		return nil, false, fmt.Errorf("%s: %s cannot be read: %w", where, file, err)
 	}
 	if len(urls) == 0 {
-		return nil, errs.Misusef("%s: %s names no nodes: write one URL a line", where, file)
+		return nil, false, errs.Misusef("%s: %s names no nodes: write one URL a line", where, file)
 	}
-	return urls, nil
+	return urls, bytes.HasSuffix(text, []byte("\n")), nil
 }
 
 // isNodeURL reports whether s is one URL, as far as its scheme shows.

@@ -25,4 +25,5 @@ type Of[Owner ~string, Drift, Observer any] struct {
 	Logger      *slog.Logger  // never nil once resolved
 	Observer    Observer      // nil: nobody observes
 	NodeOptions any           // of redlock.WithNodeOptions, for redlock.Dial; nil once resolved
+	Follow      any           // an *options.Follow, for redlock.New; nil: the settings stay
 }

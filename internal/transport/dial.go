@@ -23,6 +23,7 @@ type connection struct {
 	replies reader
 
 	server      string    // its run ID; empty if it is unknown
+	title       *string   // the name that the server shows; nil for none
 	standsAlone bool      // the server may get bundles
 	expires     time.Time // of its credentials; zero: never
 
@@ -36,6 +37,7 @@ type connection struct {
 // dialled is the result of a dialer.
 type dialled struct {
 	conn net.Conn
+	to   *target
 	err  error
 }
 
@@ -48,17 +50,18 @@ const maxHung = 16
 // A late error is dropped.
 func (n *Node) startDial(ctx, alive context.Context, result chan<- dialled) {
 	go func() {
-		conn, err := n.tryDial(ctx)
+		to := n.target.Load()
+		conn, err := n.tryDial(ctx, to)
 		switch {
 		case err != nil && ctx.Err() != nil:
 		case err != nil:
 			select {
-			case result <- dialled{nil, err}:
+			case result <- dialled{nil, to, err}:
 			case <-ctx.Done():
 			}
 		default:
 			select {
-			case result <- dialled{conn, nil}:
+			case result <- dialled{conn, to, nil}:
 			case <-alive.Done():
 				_ = conn.Close() // nothing was sent on it
 			}
@@ -80,7 +83,7 @@ func (n *Node) dialWithin(ctx context.Context) (net.Conn, error) {
 
 // dialerOf returns go-redis's dialer. It does the TLS handshake itself: a server without TLS
 // usually takes the first bytes for a command, and waits for the rest.
-func (n *Node) dialerOf(o redis.Options) Dialer {
+func (t *target) dialerOf(o redis.Options) Dialer {
 	config := o.TLSConfig
 	o.TLSConfig = nil
 	dial := redis.NewDialer(&o)
@@ -93,21 +96,21 @@ func (n *Node) dialerOf(o redis.Options) Dialer {
 			ctx, cancel = context.WithTimeout(ctx, o.DialTimeout)
 			defer cancel()
 		}
-		n.shaking.Store(false)
+		t.shaking.Store(false)
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		n.shaking.Store(true)
+		t.shaking.Store(true)
 		secure := tls.Client(conn, config)
 		err = secure.HandshakeContext(ctx)
 		if _, refused := errors.AsType[*tls.CertificateVerificationError](err); err == nil || refused {
-			n.shaking.Store(false)
+			t.shaking.Store(false)
 		}
 		switch {
 		case err == nil:
 			return secure, nil
-		case n.shaking.Load():
+		case t.shaking.Load():
 			err = fmt.Errorf("%s: %w", noHandshake, err)
 		}
 		_ = conn.Close()
@@ -119,14 +122,15 @@ const noHandshake = "the TLS handshake fails: if the port is without TLS, use a 
 
 // unsentNow returns the error of a call that was not sent within its limit.
 func (n *Node) unsentNow() *quorumlock.NodeError {
-	if n.shaking.Load() {
+	t := n.target.Load()
+	if t.shaking.Load() {
 		return n.Failure(fmt.Errorf("%s: %w", noHandshake, errUnsent), true)
 	}
-	return n.unsent
+	return t.unsent
 }
 
 // tryDial calls the dialer, which may be the user's.
-func (n *Node) tryDial(ctx context.Context) (conn net.Conn, err error) {
+func (n *Node) tryDial(ctx context.Context, t *target) (conn net.Conn, err error) {
 	if err := begin(ctx, n.dialling); err != nil {
 		return nil, err
 	}
@@ -136,7 +140,10 @@ func (n *Node) tryDial(ctx context.Context) (conn net.Conn, err error) {
 			err = fmt.Errorf("the dialer panicked: %v", r)
 		}
 	}()
-	conn, err = n.dial(ctx, n.session.Network, n.session.Addr)
+	if t.bar != nil {
+		return nil, t.bar
+	}
+	conn, err = t.dial(ctx, t.session.Network, t.session.Addr)
 	if err == nil && conn == nil {
 		err = errors.New("the dialer returned neither a connection nor an error")
 	}
@@ -160,7 +167,7 @@ func begin(ctx context.Context, running chan<- struct{}) error {
 
 // over returns a go-redis client over one connection, which calls ready after the handshake.
 func (n *Node) over(g *guard, ready func()) *redis.Client {
-	o := *n.session
+	o := *n.target.Load().session
 	o.OnConnect = func(context.Context, *redis.Conn) error {
 		ready()
 		return nil
@@ -212,9 +219,12 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (*connection, erro
 	pipe := client.Conn().Pipeline()
 	_ = pipe.ClientSetInfo(ctx, redis.WithLibraryName(""))
 	_ = pipe.ClientSetInfo(ctx, redis.WithLibraryVersion(redis.Version()))
-	// The URL may have a name for the client.
-	if t := l.node.title.Load(); t != nil && client.Options().ClientName == "" {
-		_ = pipe.ClientSetName(ctx, *t)
+	title := l.node.title.Load()
+	if client.Options().ClientName != "" {
+		title = nil // that of the URL
+	}
+	if title != nil {
+		_ = pipe.ClientSetName(ctx, *title)
 	}
 	asked := askServer(ctx, pipe, laneProtocol, l.noInfos < 2 || time.Since(l.noInfo) > infoPause)
 	cmds, err := pipe.Exec(ctx)
@@ -241,7 +251,7 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (*connection, erro
 	}
 	return &connection{
 		Conn: conn, replies: reader{from: conn}, trip: unknownTrip,
-		server: asked.server(), standsAlone: asked.standsAlone(), expires: g.expires,
+		server: asked.server(), title: title, standsAlone: asked.standsAlone(), expires: g.expires,
 	}, nil
 }
 

@@ -68,7 +68,7 @@ func (n *Node) Failure(err error, late bool) *quorumlock.NodeError {
 	if (late || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
 	}
-	return &quorumlock.NodeError{Node: n.config.Name, Err: err}
+	return &quorumlock.NodeError{Node: n.String(), Err: err}
 }
 
 // ofHandshake returns the server's error without go-redis's text around an error of the handshake.

@@ -129,7 +129,7 @@ func (l *lane) add(t *request, calls []wire.Call) {
 	if attempt := l.recall(t, calls); attempt != nil {
 		both := []*request{attempt, t}
 		for _, t := range both {
-			t.fail(l.node.recalled)
+			t.fail(l.node.target.Load().recalled)
 		}
 		l.mu.Unlock()
 		finish(both)
@@ -362,7 +362,7 @@ func (l *lane) expire() {
 		for _, t := range f.requests {
 			if !t.answered && left(f.sent, t.limit) <= 0 {
 				t.late = true
-				t.fail(l.node.late)
+				t.fail(l.node.target.Load().late)
 				late = append(late, t)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,11 +25,18 @@ func TestAReplyBeforeThePipelineIsEncodedBelongsToNoCall(t *testing.T) {
 	}
 }
 
+// bareNode returns a node that dials nothing.
+func bareNode(connectLimit time.Duration) *Node {
+	n := &Node{connectLimit: connectLimit}
+	n.target.Store(&target{name: "bare", shaking: new(atomic.Bool)})
+	return n
+}
+
 // A timer that is late shows that the process is: an answer may have arrived, and wait to be read.
 func TestTheLagOfTheProcessIsNotTheSilenceOfTheNode(t *testing.T) {
 	for what, late := range map[string]time.Duration{"in time": 0, "late": time.Minute} {
 		failed, now := false, time.Now()
-		l := newLane(&Node{connectLimit: time.Second}, 0)
+		l := newLane(bareNode(time.Second), 0)
 		sent := &request{lane: l, limit: time.Second, answer: func([]wire.Reply) { failed = true }}
 		l.underWay = []*pipeline{{requests: []*request{sent}, limit: time.Second, sent: now.Add(-time.Second).Add(-late + late/1000)}}
 		l.next = now.Add(-late)
@@ -45,7 +53,7 @@ func TestTheLagOfTheProcessIsNotTheSilenceOfTheNode(t *testing.T) {
 // A delay that the timer has yet to measure does not count either. So the lane's own time never
 // goes back.
 func TestTheOwnTimeOfALaneNeverGoesBack(t *testing.T) {
-	l, now := newLane(&Node{connectLimit: time.Second}, 0), time.Now()
+	l, now := newLane(bareNode(time.Second), 0), time.Now()
 	l.next = now.Add(-time.Minute) // a minute late
 	before := l.ownTime(time.Now())
 	l.expire()
@@ -61,7 +69,7 @@ func TestAReaderThatIsReadyGoesBeforeTheTimer(t *testing.T) {
 	const tries = 200
 	failed := 0
 	for range tries {
-		l, now := newLane(&Node{connectLimit: time.Second}, 0), time.Now()
+		l, now := newLane(bareNode(time.Second), 0), time.Now()
 		sent := &request{lane: l, limit: time.Second, answer: func([]wire.Reply) { failed++ }}
 		l.underWay = []*pipeline{{requests: []*request{sent}, limit: time.Second, sent: now.Add(-2 * time.Second)}}
 		l.next = now.Add(time.Hour) // not late
@@ -85,7 +93,7 @@ func TestAReaderThatIsReadyGoesBeforeTheTimer(t *testing.T) {
 // The time of callers' answers is not that of the server.
 func TestTheTimeOfAnswersIsNotTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLane(&Node{}, 0)
+		l := newLane(bareNode(0), 0)
 		now := time.Now()
 		f := &pipeline{sent: now}
 		for i := range minBundle {
@@ -116,7 +124,7 @@ func TestAFullLaneRefusesAttemptsAlone(t *testing.T) {
 		"a release":                 {attempt, []wire.Call{release}, false},
 		"an attempt after releases": {release, []wire.Call{attempt}, false},
 	} {
-		l := newLane(&Node{}, 0)
+		l := newLane(bareNode(0), 0)
 		l.works = true // there is no worker
 		l.do(time.Hour, slices.Repeat([]wire.Call{tt.queued}, maxCalls), func([]wire.Reply) {})
 		if err := l.refusal(tt.calls, 100); (err != nil) != tt.refused {

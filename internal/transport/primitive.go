@@ -206,5 +206,5 @@ func (n *Node) typed(err error) error {
 	if _, ok := errors.AsType[*quorumlock.NodeError](err); err == nil || ok || errors.Is(err, quorumlock.ErrClosed) {
 		return err
 	}
-	return &quorumlock.NodeError{Node: n.config.Name, Err: err}
+	return &quorumlock.NodeError{Node: n.String(), Err: err}
 }

@@ -30,7 +30,7 @@ const refreshPause = 10 * time.Second
 // differ by up to an eighth: a slow AUTH, which may cost a connection, must not meet a quorum.
 func (n *Node) untilRefresh(expires time.Time) time.Duration {
 	name := fnv.New32a()
-	_, _ = name.Write([]byte(n.config.Name)) // never fails
+	_, _ = name.Write([]byte(n.String())) // never fails
 	d := time.Until(expires)
 	return max(d-d/4-d/8000*time.Duration(name.Sum32()%1000), refreshPause)
 }
@@ -140,6 +140,11 @@ func newAuth(l *lane, c Credentials, answer func([]wire.Reply)) *request {
 	if c.User == "" {
 		args = []string{"auth", c.Password}
 	}
+	return newOther(l, args, answer)
+}
+
+// newOther returns a request to send a command that is no script.
+func newOther(l *lane, args []string, answer func([]wire.Reply)) *request {
 	sent := appendArray(nil, len(args))
 	for _, arg := range args {
 		sent = appendBulk(sent, arg)

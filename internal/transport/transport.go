@@ -56,15 +56,9 @@ type Node struct {
 	lanes        [2]*lane       // by client.Lane; nil for a client of New
 	workers      errgroup.Group // of the lanes
 	connectLimit time.Duration  // limit of a lane's attempt to connect
-	shaking      atomic.Bool    // the last TLS handshake has not ended, or not with an answer
 	servers      servers        // of the lanes
-	dial         Dialer         // of the lanes
-	session      *redis.Options // of go-redis's handshakes for the lanes
 	dialling     chan struct{}  // has a value for each call of dial that runs
 	asking       chan struct{}  // the same of Credentials
-
-	// The errors of calls that were not sent within their limit, not answered by then, or recalled.
-	unsent, late, recalled *quorumlock.NodeError
 
 	refuser atomic.Pointer[string] // the run ID of the last server that refused a bundle; nil: none
 
@@ -75,6 +69,7 @@ type Node struct {
 	single single         // for a client of New
 	locks  *client.Client // for the node's own Mutexes and goroutines
 	hub    hub
+	target atomic.Pointer[target] // see Move; never nil
 	title  atomic.Pointer[string] // see Introduce
 	shards shards
 	sight  sight
@@ -109,20 +104,25 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	if !strings.Contains(rawURL, "dial_timeout=") {
 		o.DialTimeout = n.config.Timeout // a subscription has no other limit
 	}
-	dial := n.config.Dialer
-	if dial == nil {
-		dial = n.dialerOf(*o)
+	t := &target{name: n.config.Name, dial: n.config.Dialer, shaking: new(atomic.Bool)}
+	if t.dial == nil {
+		t.dial = t.dialerOf(*o)
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	n.dial = dial
 	n.connectLimit = max(n.config.Timeout, o.DialTimeout)
-	n.session = sessionOptions(*o)
+	t.session = sessionOptions(*o)
+	n.target.Store(t)
 	for i := range n.lanes {
 		n.lanes[i] = newLane(n, i)
 	}
 	n.dialling, n.asking = make(chan struct{}, maxHung), make(chan struct{}, maxHung)
 	o.Dialer = n.dialGuarded
-	o.CredentialsProviderContext = n.provider(n.authenticates)
+	if o.CredentialsProviderContext = n.provider(n.authenticates); o.CredentialsProviderContext == nil {
+		o.CredentialsProviderContext = func(context.Context) (user, password string, err error) {
+			now := n.target.Load().session
+			return now.Username, now.Password, nil
+		}
+	}
 	n.hub.accepted, n.hub.limit = n.accepted, n.connectLimit
 	protocol := o.Protocol
 	if protocol < 2 {
@@ -213,8 +213,10 @@ func (n *Node) configure(configure func(*Config)) error {
 
 func (n *Node) start(rdb redis.UniversalClient) *Node {
 	n.client = rdb
-	n.unsent, n.late = n.Failure(errUnsent, true), n.Failure(context.DeadlineExceeded, true)
-	n.recalled = n.Failure(notSent{wire.ErrRecalled}, false)
+	if n.target.Load() == nil {
+		n.target.Store(&target{name: n.config.Name, shaking: new(atomic.Bool)})
+	}
+	n.nameErrors(n.target.Load())
 	n.single.node = n
 	n.open, n.end = context.WithCancel(context.Background())
 	n.locks = client.NewClient(settings.DefaultLabel())
@@ -244,7 +246,7 @@ func (n *Node) ValidateName(name string) error {
 		return err
 	}
 	if n.cluster && !wire.SameSlot(name) {
-		return errs.Misusef("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n.config.Name)
+		return errs.Misusef("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n)
 	}
 	return nil
 }
@@ -254,7 +256,7 @@ func (n *Node) String() string {
 	if n == nil {
 		return "zero node"
 	}
-	return n.config.Name
+	return n.target.Load().name
 }
 
 // Timeout bounds each call of the Node's own methods.

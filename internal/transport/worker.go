@@ -149,6 +149,7 @@ const witnessWait = 100 * time.Millisecond
 // join makes a connection and its witness. It returns an error if there is no connection, or if the
 // address is at fault.
 func (l *lane) join(ctx context.Context) error {
+	target := l.node.target.Load()
 	conn, err := l.dial(ctx)
 	if err != nil {
 		return l.failed(err)
@@ -194,6 +195,8 @@ func (l *lane) join(ctx context.Context) error {
 	l.mu.Lock()
 	if l.proves = proves; l.closed {
 		err = quorumlock.ErrClosed
+	} else if err == nil && l.node.target.Load() != target {
+		err = errMoved
 	}
 	if err == nil {
 		l.conn, l.heard = k, l.ownTime(time.Now())
@@ -206,6 +209,8 @@ func (l *lane) join(ctx context.Context) error {
 	l.mu.Unlock()
 	if err != nil {
 		_ = k.Close() // nothing was sent on it
+	} else if k.title != nil && l.node.title.Load() != k.title {
+		l.sayTitle()
 	}
 	return err
 }
@@ -229,11 +234,16 @@ func (l *lane) dial(ctx context.Context) (net.Conn, error) {
 	l.node.startDial(ctx, l.dials, l.dialled)
 	select {
 	case d := <-l.dialled:
-		if d.err == nil {
-			l.endDials()
-			l.dialled = nil
+		if d.err != nil {
+			return nil, d.err
 		}
-		return d.conn, d.err
+		l.endDials()
+		l.dialled = nil
+		if d.to != l.node.target.Load() {
+			_ = d.conn.Close() // nothing was sent on it
+			return nil, errMoved
+		}
+		return d.conn, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

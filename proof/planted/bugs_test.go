@@ -91,6 +91,12 @@ var bugs = []mutation.Bug{
 	bug("a limit never grows", "internal/engine Limit.Landed", "min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)", "min(max(want, l.most/2, leastLimit), l.most)",
 		tests("proof/coresim", "TestOverloadCostsTimeAlone/distant_nodes")),
 
+	// Replaced nodes.
+	bug("a client leaves a server that still answers", "redlock follower.leave", "transport.Of(f.old).Answers(ctx)", "false", tests("redlock", "TestAFileThatCannot")),
+	bug("a client joins while others use the old server", "redlock follower.alike", "theirs != ours && theirs != f.ahead", "false", tests("redlock", "TestAReplacementWaits")),
+	bug("a client joins before old votes have expired", "redlock follower.join", "err != nil || now.Sub(f.since) < options.Quarantine(&c.set)", "err != nil", tests("redlock", "TestAReplacementWaits")),
+	bug("two clients one replacement apart wait for each other", "redlock follower.note", "f.ahead = f.client.listWith(i, n.String())", "", tests("redlock", "TestClientsOneReplacementApart")),
+
 	// Readers, slots, latches, Redisson, elections.
 	bug("a reader jumps a waiting writer", "scripts/share.lua", "  if blocked or not open then", "  if not open then", wire(400, "in ticket order")),
 	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400, "nobody else's hold is touched")),
