@@ -19,9 +19,9 @@ type inspectCommand struct {
 func (inspectCommand) manual() manual {
 	return manual{
 		synopsis: "NAME [--json] [flags]",
-		description: `Shows the holder or the slots of a lock, the remaining time without renewals,
-the last fencing token, the waiters with their waiting times, and the state at each node. It changes
-nothing. Of a long queue it shows the first hundred.
+		description: `Shows the holder or the slots of a lock, the holder's data, the remaining time
+without renewals, the last fencing token, the waiters with their waiting times, and the state at
+each node. It changes nothing. Of a long queue it shows the first hundred.
 
 The nodes do not store the time of the grant. quorumlock top shows how long it has seen the holder.`,
 		environment: environment,
@@ -76,6 +76,9 @@ func (v lockView) print(w io.Writer) error {
 			fmt.Fprintf(&b, ", entered %d times", v.Count)
 		}
 		fmt.Fprintf(&b, "\n  owner %s\n", shown(v.Holder.Owner))
+		if v.Data != "" {
+			fmt.Fprintf(&b, "  data %s\n", shown(v.Data))
+		}
 	case len(v.Readers) > 0:
 		fmt.Fprintf(&b, "shared by %s, last token %d\n", plural(len(v.Readers), "reader"), v.Token)
 	case len(v.Slots) > 0:
