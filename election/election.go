@@ -20,7 +20,6 @@ type Election struct {
 	mutex *redlock.Mutex
 	lock  *client.Lock
 	set   options.Settings
-	key   string // the name of the lock with its prefix
 	value string // of a new term
 	err   error  // if not nil, all calls return it
 
@@ -62,9 +61,6 @@ func New(m *redlock.Mutex, value string) *Election {
 		e.err = options.NoData("an election, whose leader has a value")
 	default:
 		e.err = checkValue(value)
-	}
-	if e.err == nil {
-		e.key = e.lock.Key(0)
 	}
 	return e
 }
