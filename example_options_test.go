@@ -71,6 +71,22 @@ func ExampleWithMaxHold() {
 	// Output: <nil>
 }
 
+// A refusal says what the holder does.
+func ExampleWithData() {
+	client, nodes := connect()
+	defer nodes.Close()
+	ctx := context.Background()
+	lease, err := client.Mutex("deploy", quorumlock.WithData("release 4.2, by ann")).Lock(ctx)
+	exitOn(err)
+	defer lease.Unlock(ctx)
+
+	_, err = client.Mutex("deploy", quorumlock.WithData("release 4.3, by bob")).TryLock(ctx)
+	if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
+		fmt.Println(held.Data)
+	}
+	// Output: release 4.2, by ann
+}
+
 func ExampleWithRetention() {
 	client, nodes := connect()
 	defer nodes.Close()

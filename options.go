@@ -128,6 +128,22 @@ func WithLabel(l string) Option { return func(s *resolved) { s.Label = l } }
 // limit.
 func WithMaxHold(d time.Duration) Option { return func(s *resolved) { s.MaxHold = d } }
 
+// WithData gives each hold of a Mutex, or of the writer of an RWMutex, a text for people, such as
+// the ID of a job: at most 1,024 bytes of valid UTF-8. An empty text is none. Inspect and the tool
+// show the data of the holder. So does the [HeldError] of a caller that also has WithData, after
+// one more round trip.
+//
+// The data is written right after the grant, and with each renewal where it is missing. No call
+// waits for that, and a failure does not end the hold: the data is missing, or shown later. If a
+// node refuses the data, as for a user who may not write its key, the client logs that once.
+//
+// A node shows the data only while its owner holds the lock there. So the data ends with the hold;
+// [Lease.UnlockAfter] keeps both. A hold that becomes a reader's by a Downgrade has no data.
+//
+// The data costs one more script at each node for a grant, a renewal and an unlock. A Client, a
+// Semaphore, a Latch, a MultiLock and an election refuse the option; [WithLabel] names a client.
+func WithData(text string) Option { return func(s *resolved) { s.Data = text } }
+
 // WithRetention sets how long the nodes keep a latch after the last Done or Wait that reached them.
 // Locks ignore it. The default is 24 hours, and the minimum a minute,
 // because waiters refresh their latch every few seconds.

@@ -11,6 +11,7 @@ import (
 type HeldError struct {
 	Name     string        // the name of the lock
 	Holder   Owner         // empty if unknown, as when the lock is free but has a queue
+	Data     string        // of the holder, if the caller's lock also has [WithData]
 	TTL      time.Duration // of the holder's key, which a renewal may prolong; 0 if unknown
 	Position int           // the caller's position in the queue, from 1; 0 if it is not queued
 	Own      bool          // the holder is another call of the caller's client
@@ -27,6 +28,9 @@ func (e *HeldError) Error() string {
 		b.WriteString(" is held by this process, as " + e.Holder.name())
 	default:
 		b.WriteString(" is held by " + e.Holder.name())
+	}
+	if e.Data != "" {
+		fmt.Fprintf(&b, " (%.100q)", e.Data)
 	}
 	if e.TTL > 0 {
 		fmt.Fprintf(&b, " for another %v", max(e.TTL.Round(time.Millisecond), time.Millisecond))

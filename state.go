@@ -6,6 +6,10 @@ import "time"
 type State struct {
 	Owner Owner // the holder; empty if the lock is free or readers share it
 
+	// Data is the data of the holder, see WithData, or the value of a leader, see package election. It
+	// is empty for a user who may not read it.
+	Data string
+
 	// HoldCount is how often the owner has entered the lock at the node and not left. It is 1 for a
 	// Mutex of this library, which counts its leases in its process.
 	HoldCount int

@@ -20,7 +20,6 @@ type Election struct {
 	mutex *redlock.Mutex
 	lock  *client.Lock
 	set   options.Settings
-	key   string // the name of the lock with its prefix
 	value string // of a new term
 	err   error  // if not nil, all calls return it
 
@@ -42,7 +41,7 @@ type Election struct {
 // The options of m work as on a Mutex. [quorumlock.WithTTL] bounds how long a dead leader blocks
 // others. [quorumlock.WithWait] bounds a Campaign; Run then campaigns again.
 // [quorumlock.WithMaxHold] and [quorumlock.WithoutRenewal] bound a term, which is then lost.
-// [quorumlock.WithOwner] is refused.
+// [quorumlock.WithOwner] and [quorumlock.WithData] are refused.
 //
 // If m, one of its options or the value is invalid, all calls return an error that names the fault.
 func New(m *redlock.Mutex, value string) *Election {
@@ -58,11 +57,10 @@ func New(m *redlock.Mutex, value string) *Election {
 		e.err = e.lock.Err()
 	case e.set.Owner != "":
 		e.err = errs.Misuse("quorumlock: election.New: the mutex has WithOwner, under which two campaigns of this process could lead at once: leave the option out")
+	case e.set.Data != "":
+		e.err = options.NoData("an election, whose leader has a value")
 	default:
 		e.err = checkValue(value)
-	}
-	if e.err == nil {
-		e.key = e.lock.Key(0)
 	}
 	return e
 }

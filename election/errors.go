@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/errs/refusal"
 )
 
 var (
@@ -47,18 +47,11 @@ func isFinal(err error, need, cells int) bool {
 	}
 	refused := 0
 	for _, n := range e.Nodes {
-		if isIncurable(n) {
+		if client.IsIncurable(n) {
 			refused++
 		}
 	}
 	return refused > cells-need
-}
-
-// isIncurable reports whether a node's error is permanent. The user lacks the permission for the
-// key of the value, the server lacks a command, or the key has a value of another program.
-func isIncurable(err error) bool {
-	r, _ := refusal.Of(err)
-	return errors.Is(err, quorumlock.ErrNotALock) || r.Kind == refusal.Permission || r.Kind == refusal.Command
 }
 
 // isEndOfContext reports whether err means only that a context is done. A joined error does if all

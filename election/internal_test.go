@@ -75,10 +75,10 @@ func TestForbiddenCommandsAndWrongKeysAreIncurable(t *testing.T) {
 		said("ERR unknown command 'evalsha'"),
 		quorumlock.ErrNotALock,
 	} {
-		testkit.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), true, "%v is incurable", err)
+		testkit.Equal(t, client.IsIncurable(&quorumlock.NodeError{Node: "n", Err: err}), true, "%v is incurable", err)
 	}
 	for _, err := range []error{said("LOADING Redis is loading the dataset in memory"), said("OOM command not allowed"), redis.Nil, errors.New("NOPERM")} {
-		testkit.Equal(t, isIncurable(&quorumlock.NodeError{Node: "n", Err: err}), false, "%v is incurable", err)
+		testkit.Equal(t, client.IsIncurable(&quorumlock.NodeError{Node: "n", Err: err}), false, "%v is incurable", err)
 	}
 }
 

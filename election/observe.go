@@ -7,12 +7,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/wire"
-)
-
-const (
-	firstLook   = 5 * time.Millisecond // the first pause between looks during a change; doubles
-	longestLook = time.Second          // the longest pause between looks during a change
 )
 
 // Observe returns an iterator over the leader: its present state first, and then each change.
@@ -47,89 +41,53 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			yield(Leader{}, err)
 			return
 		}
-		o := &observer{election: e, changed: make(chan struct{}, 1)}
-		defer e.lock.Listen(wire.LeaderKey(e.key), o.heard)()
-		o.run(ctx, yield)
+		o := &observer{election: e, yield: yield}
+		e.lock.Follow(ctx, o.look, o.tell)
 	}
 }
 
 // observer is one iteration.
 type observer struct {
 	election *Election
-	changed  chan struct{} // the nodes may have a change; capacity 1
-	began    bool          // the first state was yielded
-	leader   Leader        // of the last yielded state
-	err      error         // likewise
-	latest   Leader        // the highest yielded by token and version
+	yield    func(Leader, error) bool
+	seen     view // of the last look
+	seenErr  error
+	began    bool   // the first state was yielded
+	leader   Leader // of the last yielded state
+	err      error  // likewise
+	latest   Leader // the highest yielded by token and version
 }
 
-// heard is called with every message. The next look is then due.
-func (o *observer) heard(string) {
-	select {
-	case o.changed <- struct{}{}:
-	default:
+// look reads the nodes. Without a message, the next look is at the expiry of the leader's keys.
+func (o *observer) look(ctx context.Context) (changing bool, pause time.Duration) {
+	o.seen, o.seenErr = o.election.look(ctx)
+	if o.seen.leader.Sure {
+		return o.seen.pending, o.seen.leader.TTL + time.Millisecond
 	}
+	return o.seen.pending, o.election.set.TTL
 }
 
-func (o *observer) run(ctx context.Context, yield func(Leader, error) bool) {
-	looks := 0 // number of uncertain looks in a row
-	var since time.Time
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-o.changed:
-		case <-timer.C:
-		case <-o.election.lock.Client().Closed():
-		case <-ctx.Done():
-			return
-		}
-		asked := time.Now()
-		v, err := o.election.look(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if errors.Is(err, quorumlock.ErrClosed) {
-			yield(Leader{}, quorumlock.ErrClosed)
-			return
-		}
-		switch {
-		case !v.pending:
-			looks = 0
-		case looks == 0:
-			looks, since = 1, asked
-		default:
-			looks++
-		}
-		if o.isOlder(v.leader) {
-			v.leader = Leader{}
-			if err == nil { // look again
-				timer.Reset(o.pause(v, looks))
-				continue
-			}
-		}
-		if (looks == 0 || time.Since(since) >= o.election.set.NodeTimeout) && o.isNews(v.leader, err) {
-			o.began, o.leader, o.err = true, v.leader, err
-			if v.leader.Token > 0 {
-				o.latest = v.leader
-			}
-			if !yield(v.leader, err) {
-				return
-			}
-		}
-		timer.Reset(o.pause(v, looks))
+// tell yields the last look if it is news.
+func (o *observer) tell() (more bool) {
+	l, err := o.seen.leader, o.seenErr
+	if errors.Is(err, quorumlock.ErrClosed) {
+		o.yield(Leader{}, quorumlock.ErrClosed)
+		return false
 	}
-}
-
-// pause returns the time until the next look, if no message comes first.
-func (o *observer) pause(v view, looks int) time.Duration {
-	switch {
-	case looks > 0:
-		return min(firstLook<<min(looks-1, 10), longestLook)
-	case v.leader.Sure: // until its keys expire, unless they are renewed
-		return v.leader.TTL + time.Millisecond
+	if o.isOlder(l) {
+		if err == nil { // look again
+			return true
+		}
+		l = Leader{}
 	}
-	return o.election.set.TTL
+	if !o.isNews(l, err) {
+		return true
+	}
+	o.began, o.leader, o.err = true, l, err
+	if l.Token > 0 {
+		o.latest = l
+	}
+	return o.yield(l, err)
 }
 
 // isOlder reports whether a guess is older than a yielded state.

@@ -178,6 +178,27 @@ func ExampleMutex() {
 	// <nil>
 }
 
+func ExampleClient_Watch() {
+	client, stop := connect()
+	defer stop()
+
+	ctx := context.Background()
+	lease, err := client.Mutex("x", quorumlock.WithData("job 17")).Lock(ctx)
+	exitOn(err)
+	for in, err := range client.Watch(ctx, "x") {
+		exitOn(err)
+		if !in.State.Held() {
+			fmt.Println("free")
+			break
+		}
+		fmt.Println("held by the lease's owner:", in.State.Owner == lease.Owner())
+		exitOn(lease.Unlock(ctx))
+	}
+	// Output:
+	// held by the lease's owner: true
+	// free
+}
+
 func ExampleInspection() {
 	client, stop := connect()
 	defer stop()

@@ -19,9 +19,9 @@ import (
 // Inspection is the state of a lock, at a quorum and at each node.
 type Inspection struct {
 	// State is the state at a quorum of the nodes. It has the owner, the readers, the slots and the
-	// waiters that a quorum has, and the highest token. The owner is empty if no owner has a
-	// quorum. The TTL is the time for which a quorum keeps the lock without renewal. The queue is
-	// in the order of the tickets.
+	// waiters that a quorum has, the data that most nodes of the owner have, and the highest token.
+	// The owner is empty if no owner has a quorum. The TTL is the time for which a quorum keeps the
+	// lock without renewal. The queue is in the order of the tickets.
 	State quorumlock.State
 	Nodes []NodeState // in the order of the client's nodes
 }
@@ -46,6 +46,11 @@ func (c *Client) Inspect(ctx context.Context, name string, opts ...quorumlock.Op
 	if m.err != nil {
 		return Inspection{}, m.err
 	}
+	return c.inspect(ctx, m)
+}
+
+// inspect is Inspect for the lock of any kind with the name of m.
+func (c *Client) inspect(ctx context.Context, m *Mutex) (Inspection, error) {
 	in, semaphore := Inspection{Nodes: make([]NodeState, len(c.nodes))}, make([]bool, len(c.nodes))
 	err := c.askAll(m.quorum, func(i int, n *node.Node) (err error) {
 		in.Nodes[i].Node = n.String()
@@ -113,6 +118,7 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 			s.Owner, s.HoldCount = n.State.Owner, hold
 		}
 	}
+	s.Data = mostData(nodes, s.Owner)
 	s.Slots = quorumSlots(nodes, quorum)
 	switch {
 	case len(s.Slots) > 0:
@@ -136,6 +142,20 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 	s.Queue = quorumQueue(nodes, quorum)
 	s.Waiting = quorumWaiting(nodes, quorum)
 	return s
+}
+
+// mostData returns the data that most of the nodes have for the owner. A node may lack it for a
+// moment after a grant, or have the former value of a leader.
+func mostData(nodes []NodeState, owner quorumlock.Owner) (data string) {
+	count := make(map[string]int)
+	for _, n := range nodes {
+		if d := n.State.Data; owner != "" && n.State.Owner == owner && d != "" {
+			if count[d]++; count[d] > count[data] {
+				data = d
+			}
+		}
+	}
+	return data
 }
 
 // quorumQueue returns the waiters that are queued at a quorum of the nodes.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/client"
+	"github.com/quorumlock/quorumlock/internal/options"
 )
 
 // Latch is a count-down latch over a majority of the client's nodes: Wait returns when n different
@@ -59,6 +60,9 @@ func (c *Client) Latch(name string, n int, opts ...quorumlock.Option) *Latch {
 	set, err := c.resolve(opts)
 	if err == nil {
 		err = c.sameLabel(set)
+	}
+	if err == nil && set.Data != "" {
+		err = options.NoData("a Latch")
 	}
 	return &Latch{client.NewLatch(c.locks, name, n, set.Quorum, c.cells(client.Cell{Name: set.Prefix + name}), set, err)}
 }

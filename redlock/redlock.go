@@ -92,6 +92,9 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	if c.set, err = c.resolve(nil); err != nil {
 		return nil, err
 	}
+	if c.set.Data != "" {
+		return nil, options.NoData("a client, whose name is WithLabel")
+	}
 	c.locks = client.NewClient(c.set.Label)
 	c.locks.Tell(c.set.Observer, c.set.Logger)
 	c.locks.SetDefaults(c.opts)
@@ -161,6 +164,9 @@ func (c *Client) mutex(name string, cell client.Cell, err error, opts []quorumlo
 		var bad error
 		if set, bad = c.resolve(opts); bad == nil {
 			bad = c.sameLabel(set)
+		}
+		if bad == nil && set.Data != "" && cell.Permits > 0 {
+			bad = options.NoData("a Semaphore")
 		}
 		if bad != nil {
 			err = bad

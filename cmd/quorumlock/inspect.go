@@ -12,16 +12,17 @@ import (
 
 type inspectCommand struct {
 	connection
-	Name string `arg:"" help:"The name of the lock, without the prefix."`
-	JSON bool   `name:"json" help:"Print JSON."`
+	Name  string `arg:"" help:"The name of the lock, without the prefix."`
+	Watch bool   `help:"Continue, and print every change of the holders."`
+	JSON  bool   `name:"json" help:"Print JSON; with --watch, one line for each change."`
 }
 
 func (inspectCommand) manual() manual {
 	return manual{
-		synopsis: "NAME [--json] [flags]",
-		description: `Shows the holder or the slots of a lock, the remaining time without renewals,
-the last fencing token, the waiters with their waiting times, and the state at each node. It changes
-nothing. Of a long queue it shows the first hundred.
+		synopsis: "NAME [--watch] [--json] [flags]",
+		description: `Shows the holder or the slots of a lock, the holder's data, the remaining time
+without renewals, the last fencing token, the waiters with their waiting times, and the state at
+each node. It changes nothing. Of a long queue it shows the first hundred.
 
 The nodes do not store the time of the grant. quorumlock top shows how long it has seen the holder.`,
 		environment: environment,
@@ -40,6 +41,9 @@ func (c *inspectCommand) Run(e *env) (err error) {
 	if err := quorumlock.ValidateName(c.Prefix + c.Name); err != nil {
 		return usageError("inspect: " + err.Error())
 	}
+	if c.Watch {
+		return c.watch(e, client)
+	}
 	v, err := client.inspect(e.ctx, c.Name)
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
@@ -47,10 +51,27 @@ func (c *inspectCommand) Run(e *env) (err error) {
 	if len(v.Nodes) == 0 {
 		return err
 	}
-	if c.JSON {
-		return errs.Join(err, writeJSON(e.text, v))
+	return errs.Join(err, c.print(e.text, v))
+}
+
+// watch prints each change of the holders.
+func (c *inspectCommand) watch(e *env, client *cluster) error {
+	for in, err := range client.Watch(e.ctx, c.Name) {
+		if failed := c.print(e.text, viewOf(c.Name, in, err)); failed != nil {
+			return failed
+		}
+		if other := otherKind(err); other != nil {
+			return other
+		}
 	}
-	return errs.Join(err, v.print(e.text))
+	return e.ctx.Err()
+}
+
+func (c *inspectCommand) print(w io.Writer, v lockView) error {
+	if c.JSON {
+		return writeJSON(w, v)
+	}
+	return v.print(w)
 }
 
 // plural formats a number of things.
@@ -76,6 +97,9 @@ func (v lockView) print(w io.Writer) error {
 			fmt.Fprintf(&b, ", entered %d times", v.Count)
 		}
 		fmt.Fprintf(&b, "\n  owner %s\n", shown(v.Holder.Owner))
+		if v.Data != "" {
+			fmt.Fprintf(&b, "  data %s\n", shown(v.Data))
+		}
 	case len(v.Readers) > 0:
 		fmt.Fprintf(&b, "shared by %s, last token %d\n", plural(len(v.Readers), "reader"), v.Token)
 	case len(v.Slots) > 0:

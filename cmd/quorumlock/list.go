@@ -47,11 +47,11 @@ func (c *listCommand) Run(e *env) (err error) {
 			return writeJSON(e.text, v)
 		}
 		if s.Locks == 0 {
-			if _, err := fmt.Fprint(e.text, row("NAME", "KIND", "HOLDER", "TTL", "TOKEN", "WAITING")); err != nil {
+			if _, err := fmt.Fprint(e.text, row("NAME", "KIND", "HOLDER", "TTL", "TOKEN", "WAITING", "DATA")); err != nil {
 				return err
 			}
 		}
-		_, err := fmt.Fprint(e.text, row(shown(v.Name), v.Kind, v.holder(), seconds(v.TTL), fmt.Sprint(v.Token), fmt.Sprint(v.Waiting)))
+		_, err := fmt.Fprint(e.text, row(shown(v.Name), v.Kind, v.holder(), seconds(v.TTL), fmt.Sprint(v.Token), fmt.Sprint(v.Waiting), v.data()))
 		return err
 	})
 	if e.ctx.Err() != nil {
@@ -79,6 +79,6 @@ func (c *listCommand) none() string {
 
 // row returns a line of list. The columns have fixed widths, because later rows are unknown when a
 // row is printed. Longer texts push the rest to the right.
-func row(name, kind, holder, ttl, token, waiting string) string {
-	return strings.TrimRight(fmt.Sprintf("%-40s  %-9s  %-24s  %6s  %16s  %s", name, kind, holder, ttl, token, waiting), " ") + "\n"
+func row(name, kind, holder, ttl, token, waiting, data string) string {
+	return strings.TrimRight(fmt.Sprintf("%-40s  %-9s  %-24s  %6s  %16s  %-7s  %s", name, kind, holder, ttl, token, waiting, data), " ") + "\n"
 }

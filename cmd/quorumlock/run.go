@@ -29,6 +29,7 @@ type runCommand struct {
 	Read       bool           `help:"Share the lock with other readers."`
 	Grace      *time.Duration `placeholder:"D" help:"The time between SIGTERM and SIGKILL. Default: a quarter of the TTL, which is 2.5s for a TTL of 10s."`
 	Label      string         `placeholder:"TEXT" help:"The name of the holder for others. Default: <hostname>-<pid>."`
+	Data       string         `placeholder:"TEXT" help:"A text that inspect and others show beside the holder, such as the ID of a job: at most 1024 bytes."`
 	Leave      bool           `name:"leave-running" help:"After the command has ended, let its processes continue without the lock."`
 	HeldStatus int            `default:"121" placeholder:"N" help:"The exit status if the lock has another holder; 0 makes that a success."`
 	Verbose    bool           `short:"v" help:"Log the events of the lock to stderr."`
@@ -142,6 +143,8 @@ func (c *runCommand) check() error {
 		return usageError(fmt.Sprintf("run: --slots %d: use 1 to %d, or leave it out for a lock of one holder", *c.Slots, quorumlock.MaxPermits))
 	case c.Read && c.Slots != nil:
 		return usageError("run: --read and --slots are both given: use one of them")
+	case c.Data != "" && (c.Slots != nil || c.Read || len(c.Names) > 1):
+		return usageError("run: --data with --slots, --read or several names: leave it out, only a lock of one holder has data")
 	case c.Every < 0:
 		return usageError(fmt.Sprintf("run: --every %v is negative: use the period of the job", c.Every))
 	case c.Every > 0 && c.AtLeast > 0:
@@ -178,7 +181,7 @@ func (c *runCommand) locker(client *cluster) (quorumlock.Locker, error) {
 		case c.Read:
 			members[i] = client.RWMutex(name).RLocker()
 		default:
-			members[i] = client.Mutex(name)
+			members[i] = client.Mutex(name, quorumlock.WithData(c.Data))
 		}
 	}
 	if len(members) == 1 {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 const (
@@ -25,6 +26,11 @@ const (
 // inspect asks all nodes about one lock of any kind.
 func (c *cluster) inspect(ctx context.Context, name string) (lockView, error) {
 	in, err := c.Inspect(ctx, name)
+	return viewOf(name, in, err), err
+}
+
+// viewOf converts an inspection and its error.
+func viewOf(name string, in redlock.Inspection, err error) lockView {
 	kind := kindMutex
 	switch s := in.State; {
 	case otherKind(err) != nil:
@@ -38,7 +44,7 @@ func (c *cluster) inspect(ctx context.Context, name string) (lockView, error) {
 	case s.Owner == "":
 		kind = kindFree
 	}
-	return newLockView(name, kind, err == nil, in, time.Now()), err
+	return newLockView(name, kind, err == nil, in, time.Now())
 }
 
 // survey finds the locks of a cluster that match a pattern and are held or waited for. It shows

@@ -20,6 +20,7 @@ type lockView struct {
 	Known     bool        `json:"known"` // a quorum of the nodes answered
 	Held      bool        `json:"held"`
 	Holder    *partyView  `json:"holder,omitempty"`
+	Data      string      `json:"data,omitempty"` // of the holder
 	Count     int         `json:"count,omitempty"`
 	TTL       int64       `json:"ttl_ms"`
 	Token     uint64      `json:"token"`
@@ -76,7 +77,7 @@ const (
 // newLockView converts an inspection.
 func newLockView(name, kind string, known bool, in redlock.Inspection, now time.Time) lockView {
 	s := in.State
-	v := lockView{Name: name, Kind: kind, Known: known, Held: s.Held(), Count: s.HoldCount, TTL: s.TTL.Milliseconds(), Token: s.Token, Permits: s.Permits, Waiting: s.Waiting}
+	v := lockView{Name: name, Kind: kind, Known: known, Held: s.Held(), Data: s.Data, Count: s.HoldCount, TTL: s.TTL.Milliseconds(), Token: s.Token, Permits: s.Permits, Waiting: s.Waiting}
 	if !utf8.ValidString(name) {
 		v.NameBytes = base64.StdEncoding.EncodeToString([]byte(name))
 	}
@@ -143,6 +144,20 @@ func (v lockView) holder() string {
 		return holder
 	}
 	return "-"
+}
+
+// maxData is the number of characters of the data in a line of list.
+const maxData = 60
+
+// data returns the beginning of the holder's data for a line of list.
+func (v lockView) data() string {
+	if v.Data == "" {
+		return ""
+	}
+	if all := []rune(v.Data); len(all) > maxData {
+		return shown(string(all[:maxData])) + "..."
+	}
+	return shown(v.Data)
 }
 
 // slotsTaken describes how many slots of a semaphore are taken, and of how many, if known.

@@ -10,6 +10,7 @@
 //	session.go        a session: its machine, its requests, its timer
 //	hold.go           its leases, Extend, Unlock
 //	attach.go         Detach and Attach; with parked.go, the text of a detached hold
+//	data.go           the data of a hold
 //	errors.go         its errors
 //	observe.go        its events for an Observer
 //	latch.go          a latch, which is no lock: Done, Wait, Count
@@ -137,6 +138,7 @@ type Client struct {
 	pending       pendingReleases
 	health        health
 	admission     admission
+	dataRefused   sync.Once // logs the first refusal of the data of a hold
 }
 
 // NewClient returns a client with an identity that begins with label. It starts no goroutine.

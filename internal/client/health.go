@@ -165,6 +165,14 @@ func isFinal(err error) bool {
 	return errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock)
 }
 
+// IsIncurable reports whether a node's error about the value beside a lock is permanent. The user
+// lacks the permission for the key of the value, the server lacks a command, or the key has a value
+// of another program.
+func IsIncurable(err error) bool {
+	r, _ := refusal.Of(err)
+	return errors.Is(err, quorumlock.ErrNotALock) || r.Kind == refusal.Permission || r.Kind == refusal.Command
+}
+
 // isOvertaken reports whether a call was not run because a later one of its waiter has run. The
 // node answered, so it is up. The call may have to be repeated.
 func isOvertaken(err error) bool {

@@ -191,8 +191,11 @@ func (c *session) begin(ctx context.Context) (*quorumlock.Lease, error) {
 		}
 	}
 	c.flush()
-	if lease == nil {
+	switch {
+	case lease == nil:
 		c.giveUp()
+	case c.lock.set.Data != "":
+		c.writeData(c.lock.set.TTL)
 	}
 	return lease, err
 }
@@ -386,6 +389,9 @@ func (c *session) endHold(now core.Time, e core.Event) {
 // confirmed waits until the release is decided. It returns an error unless a quorum of each member
 // has confirmed. No ctx ends the wait: every node answers within its timeout.
 func (c *session) confirmed() error {
+	if c.lock.set.Data != "" {
+		c.endData()
+	}
 	<-c.hold.released
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -78,6 +78,9 @@ type Lock struct {
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
 	l := &Lock{client: client, name: name, names: cells[0].Name, tree: tree, cells: cells, need: tree.Need(), locks: 1, size: len(cells[0].Name), set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
+	if l.shared {
+		l.set.Data = "" // of an RWMutex: its readers have none
+	}
 	l.slots = quorumlock.MaxPermits
 	for _, c := range cells {
 		l.slots = min(l.slots, max(c.Permits, 1))

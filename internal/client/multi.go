@@ -31,6 +31,9 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 		if m.err != nil {
 			return nil, fmt.Errorf("quorumlock: member %d: %w", i+1, m.err)
 		}
+		if m.set.Data != "" {
+			return nil, fmt.Errorf("quorumlock: member %d: %w", i+1, options.NoData("a MultiLock"))
+		}
 		if guard := m.set.MaxTTL; guard > 0 && guard != set.MaxTTL {
 			return nil, errs.Misusef("quorumlock: multilock.New: member %d has WithRestartGuard(%v): give it to multilock.New", i+1, guard)
 		}
@@ -39,6 +42,8 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 		cells = append(cells, m.cells...)
 	}
 	switch {
+	case set.Data != "":
+		return nil, options.NoData("a MultiLock")
 	case locks > MaxLocks:
 		return nil, errs.Misusef("quorumlock: multilock.New: %d locks, those of members included: use at most %d", locks, MaxLocks)
 	case size > MaxNames:

@@ -24,7 +24,8 @@ const maxSteps = 64
 func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Context, *watch) (*quorumlock.Lease, error)) (*quorumlock.Lease, error) {
 	o := l.set.Observer
 	if o == nil {
-		return f(l, ctx, nil)
+		lease, err := f(l, ctx, nil)
+		return lease, l.withData(ctx, err)
 	}
 	began := time.Now()
 	w := &watch{ctx: ctx}
@@ -32,6 +33,7 @@ func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Cont
 		w.ctx = c
 	}
 	lease, err := f(l, w.ctx, w)
+	err = l.withData(w.ctx, err)
 	observed := false
 	defer func() {
 		// The Observer panicked: no caller gets the lease, so it must not be renewed for ever.

@@ -100,7 +100,8 @@ func reasonOf(err error) error {
 		return few
 	}
 	if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
-		return held
+		own := *held // its caller may add the data of the holder: see withData
+		return &own
 	}
 	return nil
 }

@@ -296,6 +296,9 @@ func (c *session) send(ctx context.Context, calls []core.Call) {
 		}
 		c.mu.Unlock()
 		c.lock.client.renew(extends, c, calls, left, urgent)
+		if c.lock.set.Data != "" {
+			c.renewData(calls)
+		}
 	}
 	now := time.Now()
 	for _, n := range c.lock.nodes {

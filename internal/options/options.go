@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/errs"
@@ -20,6 +21,9 @@ const (
 
 // maxDuration keeps the arithmetic of leases, of the restart guard and of nodes from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
+
+// maxData is the maximum length of the data of a hold, in bytes.
+const maxData = 1024
 
 // unset marks a missing option, which gets its default. An explicit 0 is checked like other values.
 const unset = math.MinInt
@@ -63,6 +67,11 @@ func Resolve(opts ...quorumlock.Option) (Settings, error) {
 func Reentry(name string) error {
 	return fmt.Errorf("%w: the context descends from a lease of %q, and WithoutReentry does not enter it again: take the lock once, before the goroutines that share it, or start those that take turns with a context that does not descend from the lease",
 		quorumlock.ErrDeadlock, name)
+}
+
+// NoData returns the error of WithData for a kind that has no data of its holds.
+func NoData(kind string) error {
+	return errs.Misusef("quorumlock: WithData is for a Mutex or an RWMutex, and not for %s: leave the option out", kind)
 }
 
 // Quarantine is how long after its start a node grants nothing: the restart guard's maxTTL and its
@@ -109,6 +118,12 @@ func check(s *Settings) error {
 	}
 	if !settings.IsLabel(s.Label) {
 		return errs.Misusef("quorumlock: WithLabel(%.80q): use 1 to %d letters, digits, dots, underscores and hyphens, or leave the option out", s.Label, settings.MaxLabel)
+	}
+	if len(s.Data) > maxData {
+		return errs.Misusef("quorumlock: WithData has %d bytes: use at most %d, such as the ID of a job, and keep what is longer elsewhere", len(s.Data), maxData)
+	}
+	if !utf8.ValidString(s.Data) {
+		return errs.Misusef("quorumlock: WithData(%.80q) is not valid UTF-8: use text, such as base64 of other bytes", s.Data)
 	}
 	if (s.MaxTTL <= 0 || s.MaxTTL > maxDuration) && s.MaxTTL != unset {
 		return errs.Misusef("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or leave the option out for no guard", s.MaxTTL)

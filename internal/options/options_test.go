@@ -56,6 +56,7 @@ func TestResolveAppliesOptionsInOrder(t *testing.T) {
 		quorumlock.WithLabel("web-1"),
 		quorumlock.WithMaxHold(time.Hour),
 		quorumlock.WithRetention(time.Minute),
+		quorumlock.WithData("job 17"),
 		quorumlock.WithTTL(2*time.Second),
 	)
 	if err != nil {
@@ -64,7 +65,7 @@ func TestResolveAppliesOptionsInOrder(t *testing.T) {
 	want := options.Settings{
 		TTL: 2 * time.Second, Wait: time.Second, NodeTimeout: 70 * time.Millisecond,
 		Drift: drift, Quorum: 4, Owner: "me", Logger: logger,
-		Prefix: "{billing}:", Label: "web-1", MaxHold: time.Hour, Retention: time.Minute,
+		Prefix: "{billing}:", Label: "web-1", MaxHold: time.Hour, Retention: time.Minute, Data: "job 17",
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -153,6 +154,8 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 		{"a prefix that is the library's", quorumlock.WithPrefix("quorumlock_app:"), []string{`"quorumlock_"`, "another beginning"}},
 		{"a prefix that is Redisson's", quorumlock.WithPrefix("redisson_lock_queue:"), []string{`"redisson_lock_queue:"`, "another beginning"}},
 		{"a prefix that leaves no name", quorumlock.WithPrefix(strings.Repeat("x", settings.MaxName)), []string{"WithPrefix(", "has 1024 bytes", "a shorter prefix"}},
+		{"long data", quorumlock.WithData(strings.Repeat("x", 1025)), []string{"WithData has 1025 bytes", "at most 1024"}},
+		{"data that is no text", quorumlock.WithData("a\xff"), []string{`WithData("a\xff")`, "UTF-8"}},
 		{"negative quorum", quorumlock.WithQuorum(-1), []string{"WithQuorum(-1)", "majority"}},
 		{"no quorum", quorumlock.WithQuorum(0), []string{"WithQuorum(0)", "leave the option out for a majority"}},
 	} {

@@ -21,6 +21,7 @@ type Of[Owner ~string, Drift, Observer any] struct {
 	Prefix      string        // put before the lock's name in every key
 	Label       string        // begins the owners of the client, so that people see who they are
 	MaxHold     time.Duration // how long after the grant the watchdog renews; 0: no limit
+	Data        string        // the data of each hold
 	Retention   time.Duration // how long the nodes keep a latch that is not used
 	Logger      *slog.Logger  // never nil once resolved
 	Observer    Observer      // nil: nobody observes

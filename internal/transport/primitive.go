@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -71,11 +72,14 @@ func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
 	return held, err
 }
 
-// maxWaiters limits the waiters in the result of Inspect.
-const maxWaiters = 100
+const (
+	maxWaiters = 100 // limits the waiters in the result of Inspect
+	maxReads   = 3   // limits the reads of Inspect while the holder changes
+)
 
 // Inspect returns the holders of the lock, or of the slots of a semaphore, with their counts, the
 // remaining TTL, the last fencing token, and the queue: its length, and its first hundred waiters.
+// A second script reads the data of the holder.
 func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
 	s, _, err := n.InspectKind(ctx, name)
 	return s, err
@@ -83,11 +87,27 @@ func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, erro
 
 // InspectKind is Inspect, and reports whether the name is a semaphore's.
 func (n *Node) InspectKind(ctx context.Context, name string) (s quorumlock.State, semaphore bool, err error) {
-	s, err = ask(ctx, n, name, wire.Inspect(name, maxWaiters), wire.Reply.Inspected)
+	if err := n.checkCall(ctx, name); err != nil {
+		return s, false, err
+	}
+	for range maxReads {
+		rs := n.calls(ctx, []wire.Call{wire.Inspect(name, maxWaiters), wire.Leader(name)}, nil)
+		s, err = rs[0].Inspected()
+		led, failed := rs[1].Led()
+		if err != nil || failed != nil {
+			break
+		}
+		if s.Owner != "" && wire.Base(led.Holder) == s.Owner {
+			s.Data = led.Value
+		}
+		if wire.Base(led.Holder) == s.Owner { // otherwise the holder has changed between the scripts
+			break
+		}
+	}
 	if semaphore = wire.IsSemaphore(err); semaphore {
 		s, err = ask(ctx, n, name, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), wire.Reply.InspectedSlots)
 	}
-	return s, semaphore, err
+	return s, semaphore, n.typed(err)
 }
 
 // ask makes a call that concerns no owner, and reads its reply.
@@ -166,24 +186,33 @@ func (n *Node) checkEntry(ctx context.Context, name string, owner quorumlock.Own
 // call sends one script, and waits for the reply until ctx is done, or for the node's timeout. undo
 // returns the call to send after a reply without a waiting caller.
 func (n *Node) call(ctx context.Context, c wire.Call, undo func(wire.Reply) *wire.Call) wire.Reply {
+	return n.calls(ctx, []wire.Call{c}, undo)[0]
+}
+
+// calls is call for several scripts, in one request. undo gets the first reply.
+func (n *Node) calls(ctx context.Context, calls []wire.Call, undo func(wire.Reply) *wire.Call) []wire.Reply {
+	failed := func(err error) []wire.Reply { return slices.Repeat([]wire.Reply{{Err: err}}, len(calls)) }
 	if err := ctx.Err(); err != nil {
-		return wire.Reply{Err: n.Failure(err, false)}
+		return failed(n.Failure(err, false))
 	}
 	err := n.locks.Begin()
 	if err != nil {
-		return wire.Reply{Err: err}
+		return failed(err)
 	}
-	answered := make(chan wire.Reply, 1)
+	answered := make(chan []wire.Reply, 1)
 	var taken atomic.Bool // by the caller, or by undo
-	n.Do(ctx, client.Foreground, n.config.Timeout, []wire.Call{c}, func(rs []wire.Reply) {
-		r := rs[0].Boxed()
+	n.Do(ctx, client.Foreground, n.config.Timeout, calls, func(rs []wire.Reply) {
+		all := make([]wire.Reply, len(rs))
+		for i := range rs {
+			all[i] = rs[i].Boxed()
+		}
 		if taken.CompareAndSwap(false, true) {
-			answered <- r
+			answered <- all
 			n.locks.End()
 			return
 		}
 		if undo != nil {
-			if u := undo(r); u != nil {
+			if u := undo(all[0]); u != nil {
 				n.Do(ctx, client.Foreground, n.config.Timeout, []wire.Call{*u}, func([]wire.Reply) { n.locks.End() })
 				return
 			}
@@ -191,11 +220,11 @@ func (n *Node) call(ctx context.Context, c wire.Call, undo func(wire.Reply) *wir
 		n.locks.End()
 	})
 	select {
-	case r := <-answered:
-		return r
+	case all := <-answered:
+		return all
 	case <-ctx.Done():
 		if taken.CompareAndSwap(false, true) {
-			return wire.Reply{Err: n.Failure(ctx.Err(), false)}
+			return failed(n.Failure(ctx.Err(), false))
 		}
 		return <-answered
 	}

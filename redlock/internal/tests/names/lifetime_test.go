@@ -82,6 +82,8 @@ func TestNoKeyStays(t *testing.T) {
 		testkit.Must(t, holder.UnlockAfter(ctx, quorumlock.DefaultTTL), "UnlockAfter")
 		testkit.Lock(t, c.Mutex("mutex-forced"))
 		testkit.Must(t, c.ForceUnlock(ctx, "mutex-forced"), "ForceUnlock")
+		holder = testkit.Lock(t, c.Mutex("mutex-data", quorumlock.WithData("data")))
+		testkit.Must(t, holder.UnlockAfter(ctx, quorumlock.DefaultTTL), "UnlockAfter")
 		holder = testkit.Lock(t, c.Mutex("mutex-detached"))
 		_, err := holder.Detach(ctx, ttl)
 		testkit.Must(t, err, "Detach")
