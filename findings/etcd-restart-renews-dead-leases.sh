@@ -7,27 +7,15 @@
 # Package:  Debian's etcd-server and etcd-client 3.4.23
 # Date:     2026-11-28
 . "$(dirname "$0")/lib.bash"
-package etcd-server 3.4.23
-package etcd-client 3.4.23
 client=$(port) peer=$(port)
-run_etcd() {
-	etcd --data-dir "$work/etcd" --listen-client-urls "http://127.0.0.1:$client" --advertise-client-urls "http://127.0.0.1:$client" \
-		--listen-peer-urls "http://127.0.0.1:$peer" --initial-advertise-peer-urls "http://127.0.0.1:$peer" \
-		--initial-cluster "default=http://127.0.0.1:$peer" >>"$work/log" 2>&1 &
-	pid=$!
-	ends "$pid"
-	disown
-	until_true etcdctl endpoint health
-}
-export ETCDCTL_API=3 ETCDCTL_ENDPOINTS=127.0.0.1:$client
 left() { etcdctl lease timetolive "$1" | grep -oE 'remaining\([0-9]+' | grep -oE '[0-9]+'; }
-run_etcd
+etcd_server "$client" "$peer"
 lease=$(etcdctl lease grant 20 | awk '{print $2}')
 etcdctl put --lease="$lease" lock holder >/dev/null
 sleep 10
 before=$(left "$lease")
 kill -KILL "$pid"
-run_etcd
+etcd_server "$client" "$peer"
 after=$(left "$lease")
 recorded "at most 10 s left before the restart: $([ "$before" -le 10 ] && echo yes || echo no)
 at least 15 s left after it: $([ "$after" -ge 15 ] && echo yes || echo no)

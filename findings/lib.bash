@@ -173,13 +173,40 @@ mariadb() {
 	until_true "${mariadb[@]}" -e 'SELECT 1'
 }
 
+# zookeeper starts Debian's ZooKeeper on port $1, and sets $pid.
+zookeeper() {
+	need java default-jre-headless
+	package zookeeper 3.8.0
+	printf '%s\n' tickTime=200 "dataDir=$work/zookeeper" "clientPort=$1" clientPortAddress=127.0.0.1 admin.enableServer=false >"$work/zoo.cfg"
+	java -Xmx128m -cp '/usr/share/java/*' org.apache.zookeeper.server.quorum.QuorumPeerMain "$work/zoo.cfg" >"$work/log" 2>&1 &
+	pid=$!
+	ends "$pid"
+	disown
+	until_true zookeeper_ok "$1"
+}
+zookeeper_ok() { (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf srvr >&3 && timeout 2 cat <&3) | grep -q Mode; }
+
+# etcd_server starts Debian's etcd on the client port $1 and the peer port $2, and sets $pid. Its data stay for a second start.
+etcd_server() {
+	package etcd-server 3.4.23
+	package etcd-client 3.4.23
+	etcd --data-dir "$work/etcd" --listen-client-urls "http://127.0.0.1:$1" --advertise-client-urls "http://127.0.0.1:$1" \
+		--listen-peer-urls "http://127.0.0.1:$2" --initial-advertise-peer-urls "http://127.0.0.1:$2" \
+		--initial-cluster "default=http://127.0.0.1:$2" >>"$work/log" 2>&1 &
+	pid=$!
+	ends "$pid"
+	disown
+	export ETCDCTL_API=3 ETCDCTL_ENDPOINTS=127.0.0.1:$1
+	until_true etcdctl endpoint health
+}
+
 # program builds the Go program on stdin with the given modules (PATH@VERSION) as $program.
 program() {
 	need go golang
 	local dir
 	dir=$(mktemp -d "$work/goXXXXXX")
 	cat >"$dir/main.go"
-	(cd "$dir" && go mod init finding && go get "$@" && go mod tidy) >"$dir/log" 2>&1 || { tail -n 5 "$dir/log" >&2; lacks "the Go modules $* cannot be had"; }
+	(cd "$dir" && go mod init finding && { [ $# -eq 0 ] || go get "$@"; } && go mod tidy) >"$dir/log" 2>&1 || { tail -n 5 "$dir/log" >&2; lacks "the Go modules $* cannot be had"; }
 	for module; do
 		(cd "$dir" && [ "$(go list -m -f '{{.Version}}' "${module%@*}")" = "${module#*@}" ]) || lacks "Go chooses another version than $module"
 	done
@@ -200,3 +227,67 @@ recorded() {
 	printf '%s\n' "$want"
 	exit 1
 }
+
+# proxy starts a TCP proxy before port $1, and sets $proxy to its address and $faults to a folder: a file "drop" there loses the next
+# reply, and its connection; while there is a file "cut", nothing passes.
+proxy() {
+	local listen
+	program <<'END'
+package main
+
+import (
+	"net"
+	"os"
+	"time"
+)
+
+func main() {
+	listen, err := net.Listen("tcp", os.Args[1])
+	check(err)
+	check(os.Chdir(os.Args[3]))
+	for {
+		client, err := listen.Accept()
+		check(err)
+		server, err := net.Dial("tcp", os.Args[2])
+		check(err)
+		go pass(client, server, false)
+		go pass(server, client, true) // the replies
+	}
+}
+
+func pass(from, to net.Conn, replies bool) {
+	defer from.Close()
+	defer to.Close()
+	b := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		for _, err = os.Stat("cut"); err == nil; _, err = os.Stat("cut") {
+			time.Sleep(time.Millisecond)
+		}
+		if replies && os.Remove("drop") == nil {
+			return
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+END
+	listen=$(port) faults=$work/faults$listen
+	mkdir "$faults"
+	proxy=127.0.0.1:$listen
+	"$program" "$proxy" "127.0.0.1:$1" "$faults" 2>"$work/log$listen" &
+	ends $!
+	disown
+	until_true reachable "$listen"
+}
+reachable() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }

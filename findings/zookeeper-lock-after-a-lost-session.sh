@@ -7,8 +7,6 @@
 # Package:  github.com/go-zookeeper/zk v1.0.4, Debian's zookeeper 3.8.0
 # Date:     2026-11-28
 . "$(dirname "$0")/lib.bash"
-need java default-jre-headless
-package zookeeper 3.8.0
 program github.com/go-zookeeper/zk@v1.0.4 <<'END'
 package main
 
@@ -80,12 +78,7 @@ func check(err error) {
 }
 END
 port=$(port)
-printf '%s\n' tickTime=200 "dataDir=$work/zookeeper" "clientPort=$port" clientPortAddress=127.0.0.1 admin.enableServer=false >"$work/zoo.cfg"
-java -Xmx128m -cp '/usr/share/java/*' org.apache.zookeeper.server.quorum.QuorumPeerMain "$work/zoo.cfg" >"$work/log" 2>&1 &
-ends $!
-disown
-serves() { (exec 3<>"/dev/tcp/127.0.0.1/$port" && printf srvr >&3 && timeout 2 cat <&3) | grep -q Mode; }
-until_true serves
+zookeeper "$port"
 recorded "$(timeout 60 "$program" "127.0.0.1:$port" 2>&1)" <<'END'
 the holder was frozen, and its session has ended
 with a new session
