@@ -56,7 +56,7 @@ func TestDocsEachClaimNamesItsRun(t *testing.T) {
 
 var (
 	unrunnable = regexp.MustCompile(`(?i)from (its|their) (documentation|source)`)
-	script     = regexp.MustCompile(`findings/claims/[a-z-]+\.sh`)
+	script     = regexp.MustCompile(`proof/claims/[a-z-]+\.sh`)
 	testFunc   = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
@@ -66,7 +66,7 @@ func printed(t *testing.T, comment, label string) bool {
 	t.Helper()
 	scripts := script.FindAllString(comment, -1)
 	if name, rest, ok := strings.Cut(label, ": "); ok {
-		scripts, label = []string{"findings/claims/" + name + ".sh"}, rest
+		scripts, label = []string{"proof/claims/" + name + ".sh"}, rest
 	}
 	for _, s := range scripts {
 		_, recorded, _ := strings.Cut(readDoc(t, s), "\nrecorded ")

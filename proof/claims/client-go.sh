@@ -3,7 +3,7 @@
 #
 # Package: k8s.io/client-go v0.37.2 (the first build takes minutes)
 # Date:    2026-11-29
-. "$(dirname "$0")/../lib.bash"
+. "$(dirname "$0")/../../findings/lib.bash"
 program k8s.io/client-go@v0.37.2 <<'END'
 package main
 

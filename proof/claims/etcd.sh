@@ -3,7 +3,7 @@
 #
 # Package: go.etcd.io/etcd/client/v3 v3.7.3, Debian's etcd-server and etcd-client 3.4.23
 # Date:    2026-11-29
-. "$(dirname "$0")/../lib.bash"
+. "$(dirname "$0")/../../findings/lib.bash"
 client=$(port)
 etcd_server "$client" "$(port)"
 program go.etcd.io/etcd/client/v3@v3.7.3 <<'END'

@@ -3,7 +3,7 @@
 #
 # Package: github.com/go-redsync/redsync/v4 v4.18.1, github.com/redis/go-redis/v9 v9.23.0, Debian's redis-server 7.0.15
 # Date:    2026-11-29
-. "$(dirname "$0")/../lib.bash"
+. "$(dirname "$0")/../../findings/lib.bash"
 server redis 7.0.15
 ports=("$(port)" "$(port)" "$(port)")
 for p in "${ports[@]}"; do start "$p"; done

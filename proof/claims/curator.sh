@@ -3,7 +3,7 @@
 #
 # Package: Debian's libcurator-recipes-java 5.4.0 and zookeeper 3.8.0, with the compiler of openjdk-17-jdk-headless
 # Date:    2026-11-29
-. "$(dirname "$0")/../lib.bash"
+. "$(dirname "$0")/../../findings/lib.bash"
 need javac default-jdk-headless
 package libcurator-recipes-java 5.4.0
 port=$(port)

@@ -3,7 +3,7 @@
 #
 # Package: github.com/redis/rueidis v1.0.79 (its package rueidislock), Debian's redis-server 7.0.15
 # Date:    2026-11-29
-. "$(dirname "$0")/../lib.bash"
+. "$(dirname "$0")/../../findings/lib.bash"
 server redis 7.0.15
 port=$(port)
 start "$port"
