@@ -42,5 +42,5 @@
 //	make soak FOR=30m
 //
 // runs it and writes a report, soak.md. It prints its seed; -soak-seed repeats the faults of one.
-// Shorter soaks than half an hour do not judge growth.
+// Shorter soaks than half an hour do not judge growth. On a machine that is busy, give -soak-ttl 2s.
 package integration

@@ -151,7 +151,7 @@ func (s *soak) round(t *testing.T, end time.Time) {
 }
 
 // strike strikes one or two nodes, and sometimes gives the others faults that cost a retry.
-// Meanwhile, workers use locks of all kinds. The names are used in one strike only: more than two
+// Meanwhile, workers use locks of other kinds. The names are used in one strike only: more than two
 // nodes may forget in several.
 func (s *soak) strike(t *testing.T, w *workload, crowded bool) {
 	s.strikes++
@@ -215,11 +215,12 @@ func (s *soak) strike(t *testing.T, w *workload, crowded bool) {
 	}
 }
 
-// employ lets workers use locks of all kinds, and returns when all are served.
+// employ lets workers use locks of all kinds, and returns when all are served. In a short soak, only
+// two kinds take part at a time.
 func (s *soak) employ(t *testing.T, clients []*redlock.Client) (crews []crew) {
 	t.Helper()
 	name := func(kind string) string { return fmt.Sprintf("%s of %d", kind, s.strikes) }
-	for _, kind := range []struct {
+	kinds := []struct {
 		users   users
 		workers int
 	}{
@@ -229,7 +230,11 @@ func (s *soak) employ(t *testing.T, clients []*redlock.Client) (crews []crew) {
 		{candidates(t, name("leader")), 3},
 		{jobs(t, name("report")), 2},
 		{&latches{t: t, name: name("import"), began: time.Now(), opts: []quorumlock.Option{quorumlock.WithRetention(time.Minute)}}, 3},
-	} {
+	}
+	if *soakFor < round {
+		kinds = kinds[s.strikes%3*2:][:2]
+	}
+	for _, kind := range kinds {
 		crews = append(crews, employ(t, kind.users, clients[:kind.workers], workTTL/20))
 	}
 	for _, c := range crews {
