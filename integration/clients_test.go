@@ -108,12 +108,16 @@ func told(t *testing.T, lease *quorumlock.Lease) {
 	}
 }
 
-// keys returns the keys of a server, without token counters and the age of the restart guard.
+// keys returns the keys of a server, without token counters, the age of the restart guard, and the
+// latches of a soak, which the nodes keep for a minute.
 func keys(t *testing.T, s *server) []string {
 	t.Helper()
 	all, err := s.admin.Keys(context.Background(), "*").Result()
 	must(t, err)
-	return slices.DeleteFunc(all, func(k string) bool { return strings.HasPrefix(k, "redisson_lock_token:") || k == "quorumlock_age" })
+	return slices.DeleteFunc(all, func(k string) bool {
+		return strings.HasPrefix(k, "redisson_lock_token:") || k == "quorumlock_age" ||
+			strings.HasPrefix(k, "import of ") || strings.HasPrefix(k, "quorumlock_latch:{import of ")
+	})
 }
 
 // noLocks waits, up to the limit, until each server has had none of these keys. Remaining

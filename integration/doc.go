@@ -33,9 +33,14 @@
 // that QUORUMLOCK_HISTORIES names, or else in quorumlock-histories below the directory for
 // temporary files. checker_test.go checks that the checkers refuse wrong histories.
 //
-// TestSoak mixes the faults at random, for a given time, and checks the same:
+// TestSoak mixes the faults at random, for a given time, and checks the same. In each strike, other
+// workers use all kinds of locks, with names of their own; now and then a crowd comes. After each
+// round, when all clients are closed, it measures the memory, goroutines and files of the process,
+// and the connections, keys and memory of the servers; report_test.go says how much they may grow.
+// In the end, no name may have left a key.
 //
-//	go test ./integration -run Soak -soak 10m -timeout 15m
+//	make soak FOR=30m
 //
-// It prints its seed; -soak-seed repeats the faults of one.
+// runs it and writes a report, soak.md. It prints its seed; -soak-seed repeats the faults of one.
+// Shorter soaks than half an hour do not judge growth. On a machine that is busy, give -soak-ttl 2s.
 package integration

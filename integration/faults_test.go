@@ -81,13 +81,13 @@ var faults = []fault{
 		return func() { m.way.cutEvery.Store(0) }
 	}},
 	{name: "clock steps forward", forgets: true, strike: func(t *testing.T, m *member) func() {
-		m.step(t, time.Hour)
+		m.step(t, m.leap)
 		return func() {}
 	}},
 	{name: "clock steps back", forgets: true, strike: func(t *testing.T, m *member) func() {
-		m.step(t, -time.Hour)
+		m.step(t, -m.leap)
 		// Keys with up to an hour left expire here.
-		return func() { m.step(t, time.Hour) }
+		return func() { m.step(t, m.leap) }
 	}},
 	{name: "keys are evicted", forgets: true, strike: evict},
 	{name: "data is flushed", forgets: true, strike: func(t *testing.T, m *member) func() {

@@ -15,6 +15,7 @@ type member struct {
 	*server
 	way   *proxy
 	ahead time.Duration // its wall clock is, of the true one
+	leap  time.Duration // by which faults step it
 }
 
 // fleet is five members that faults strike.
@@ -30,7 +31,7 @@ func startFleet(t *testing.T, n int) fleet {
 			// A process's writes outlive it, synced or not: the tests do not kill the machine.
 			s, err := launch(&redis.Options{}, []string{"--appendonly", "yes", "--appendfsync", "no"}, clock)
 			if s != nil {
-				f[i] = &member{server: s}
+				f[i] = &member{server: s, leap: time.Hour}
 			}
 			return err
 		})

@@ -24,6 +24,7 @@ type grant struct {
 	err     error     // the result of Unlock
 	until   time.Time // the lease's deadline in the end
 
+	how        string    // the kind, for the report of a soak
 	slot       int       // of a semaphore
 	reads      bool      // it is a reader's
 	downgraded time.Time // Downgrade was called; zero if it was not

@@ -53,20 +53,23 @@ type latchHistory struct {
 // Latches on real servers that fail: an id counts once, and an open latch stays open for all.
 func TestLatchesAreLinearizableUnderFaults(t *testing.T) {
 	needServers(t)
-	underFaults(t, latchKind, 4, func(t *testing.T) users { return &latches{t: t, began: time.Now()} })
+	underFaults(t, latchKind, 4, func(t *testing.T) users { return &latches{t: t, name: "import", began: time.Now()} })
 }
 
 // latches has the workers' calls on one latch after the other.
 type latches struct {
 	t      *testing.T
+	name   string
+	opts   []quorumlock.Option
 	began  time.Time
+	calls  int // counted by check
 	all    [1 << 12]latchHistory
 	opened atomic.Int64 // how many latches are open; the next one is in use
 }
 
 func (l *latches) turn(worker int, c *redlock.Client) {
 	n := l.opened.Load()
-	if useLatch(l.t, c.Latch(latchName(n), latchIDs), worker, l.began, &l.all[n]) {
+	if useLatch(l.t, c.Latch(l.latch(n), latchIDs, l.opts...), worker, l.began, &l.all[n]) {
 		l.opened.CompareAndSwap(n, n+1)
 	}
 }
@@ -78,20 +81,25 @@ func (l *latches) served(n int) {
 }
 
 func (l *latches) check(servers []*server) {
-	last, calls := l.opened.Load(), 0
-	for n := range last + 1 {
-		calls += len(l.all[n].ops)
+	l.t.Helper()
+	var keys []string
+	for n := range l.opened.Load() + 1 {
+		keys = append(keys, l.latch(n), wire.LatchKey(l.latch(n)))
+		l.calls += len(l.all[n].ops)
 		if err := linearizable(pictures(), fmt.Sprint(l.t.Name(), " ", n), ids, l.all[n].ops); err != nil {
 			l.t.Errorf("latch %d: %v", n, err)
 		}
-		for _, s := range servers {
-			must(l.t, s.admin.Del(patiently(l.t), latchName(n), wire.LatchKey(latchName(n))).Err())
-		}
 	}
-	l.t.Logf("%d latches, %d calls", last, calls)
+	for _, s := range servers {
+		must(l.t, s.admin.Del(patiently(l.t), keys...).Err())
+	}
 }
 
-func latchName(n int64) string { return fmt.Sprint("import:", n) }
+func (l *latches) String() string {
+	return fmt.Sprintf("%d latches, %d calls", l.opened.Load(), l.calls)
+}
+
+func (l *latches) latch(n int64) string { return fmt.Sprint(l.name, ":", n) }
 
 // useLatch makes one call, and reports whether the latch is open. A Done that failed may add its id
 // at any later time; other failed calls do not count.

@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
 )
 
-// patience bounds every wait for something that is bound to happen.
-const patience = time.Minute
+// patience bounds every wait for something that is bound to happen. A long soak has more.
+var patience = time.Minute
 
 // patiently returns a context that ends after patience, not with the test: its Cleanups need one.
 func patiently(t *testing.T) context.Context {
@@ -160,10 +160,9 @@ func (s *server) kill(t *testing.T) {
 // restart starts a killed server again, with its data on disk.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
-	ctx := patiently(t)
-	_, err := docker.ContainerStart(ctx, s.id, client.ContainerStartOptions{})
+	_, err := docker.ContainerStart(patiently(t), s.id, client.ContainerStartOptions{})
 	must(t, err)
-	must(t, s.ready(ctx))
+	must(t, s.ready(patiently(t)))
 }
 
 // wipe deletes the server's data on disk: it comes back from a kill with nothing.

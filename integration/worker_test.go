@@ -48,7 +48,7 @@ func (w *workload) turn(worker int) {
 		w.history.refused(worker, refusal{called: called, err: err})
 		return
 	}
-	g := &grant{worker: worker, lock: name, token: lease.Token(), called: called, granted: time.Now()}
+	g := &grant{worker: worker, lock: name, how: "Mutex", token: lease.Token(), called: called, granted: time.Now()}
 	w.history.granted(g)
 	stopTold := context.AfterFunc(lease.Context(), func() {
 		if cause := context.Cause(lease.Context()); errors.Is(cause, quorumlock.ErrLost) {

@@ -17,13 +17,17 @@ import (
 )
 
 const (
-	workers     = 8
-	workTTL     = 900 * time.Millisecond
-	workTimeout = workTTL / 3      // for one node
-	steadyTTL   = 10 * time.Second // of a lease that is held all along
+	workers   = 8
+	steadyTTL = 10 * time.Second // of a lease that is held all along
 
 	// margin is the delay of a busy machine for work that waits for no network.
 	margin = 2 * time.Second
+)
+
+// workTTL is the TTL of the workers' leases, and workTimeout that of one node. A soak may set others.
+var (
+	workTTL     = 900 * time.Millisecond
+	workTimeout = workTTL / 3
 )
 
 var workLocks = []string{"jobs", "invoices", "{tenant 7}:reports", "migrate"}
@@ -59,7 +63,7 @@ type workload struct {
 }
 
 // begin starts the workload at nodes that count quorum of them. At its end servers must be empty.
-func begin(t *testing.T, quorum int, nodes func(*testing.T) []*node.Node, servers []*server) *workload {
+func begin(t *testing.T, quorum int, nodes func(*testing.T) []*node.Node, servers []*server, opts ...quorumlock.Option) *workload {
 	t.Helper()
 	w := &workload{
 		t: t, servers: servers, locks: workLocks,
@@ -75,7 +79,7 @@ func begin(t *testing.T, quorum int, nodes func(*testing.T) []*node.Node, server
 	})
 	for range workers + 1 {
 		ns := nodes(t)
-		c, err := redlock.New(ns, quorumlock.WithQuorum(quorum), quorumlock.WithTTL(workTTL), quorumlock.WithNodeTimeout(workTimeout))
+		c, err := redlock.New(ns, append(opts, quorumlock.WithQuorum(quorum), quorumlock.WithTTL(workTTL), quorumlock.WithNodeTimeout(workTimeout))...)
 		must(t, err)
 		w.clients, w.nodes = append(w.clients, c), append(w.nodes, ns...)
 	}
