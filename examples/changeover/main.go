@@ -1,5 +1,5 @@
 // Changeover moves a job from a lock of redsync to one of this library while old and new processes
-// run: it does the job under both. Its arguments are URLs of Redis servers.
+// run: it does the job under both. Set QUORUMLOCK_NODES.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -33,10 +34,11 @@ func both(ctx context.Context, old oldLock, lock quorumlock.Locker, work func(co
 
 func main() {
 	ctx := context.Background()
-	client, err := redlock.Dial(os.Args[1:])
+	urls := strings.Split(os.Getenv("QUORUMLOCK_NODES"), ",")
+	client, err := redlock.Dial(urls)
 	check(err)
 	var all []pools.Pool
-	for _, url := range os.Args[1:] {
+	for _, url := range urls {
 		options, err := redis.ParseURL(url)
 		check(err)
 		all = append(all, goredis.NewPool(redis.NewClient(options)))

@@ -1,11 +1,11 @@
+//go:build unix
+
 package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,42 +22,20 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/examples/internal/try"
-	"github.com/quorumlock/quorumlock/internal/testkit/freeport"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/testkit/dbserver"
 	"github.com/quorumlock/quorumlock/internal/testkit/require"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-func Example() {
-	try.Main(main)
-	// Output: the job has both locks: true
-}
+func TestMain(m *testing.M) { try.Main(m, main) }
 
-// start starts a Redis server, and returns its address and its process.
-func start(t *testing.T) (addr string, server *os.Process) {
-	t.Helper()
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
-		require.Skip(t, "QUORUMLOCK_REQUIRE_REDIS", "redis-server is not installed, and rueidislock needs a real one")
+func TestTheProgram(t *testing.T) {
+	fleet := try.New(t)
+	fleet.Wait(fleet.Start(""))
+	if line := fleet.Line(); line != "the job has both locks: true" {
+		t.Error(line)
 	}
-	if addr, err = freeport.Addr(); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "--port", addr[strings.LastIndexByte(addr, ':')+1:], "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	c := redis.NewClient(&redis.Options{Addr: addr})
-	defer c.Close()
-	for until := time.Now().Add(10 * time.Second); c.Ping(t.Context()).Err() != nil; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("redis-server does not answer")
-		}
-	}
-	return addr, cmd.Process
 }
 
 const expiry = time.Second // of the old locks
@@ -65,33 +43,33 @@ const expiry = time.Second // of the old locks
 // An old process has the old lock alone, a process of the first deployment has both, one of the
 // second the new lock alone. Old and second never run at the same time.
 func TestNoTwoProcessesWorkDuringAChangeover(t *testing.T) {
-	var addrs, urls []string
-	var servers []*os.Process
+	var urls []string
+	var servers []*dbserver.Server
+	var clients []*redis.Client
 	var all []pools.Pool
-	for range 3 {
-		addr, server := start(t)
-		addrs, urls, servers = append(addrs, addr), append(urls, "redis://"+addr), append(servers, server)
-		c := redis.NewClient(&redis.Options{Addr: addr})
-		t.Cleanup(func() { _ = c.Close() })
-		all = append(all, goredis.NewPool(c))
+	for i := range 3 {
+		server, err := dbserver.Redis()
+		if _, missing := errors.AsType[*dbserver.MissingError](err); missing {
+			require.Skip(t, "QUORUMLOCK_REQUIRE_REDIS", err.Error()) // rueidislock needs a real one
+		}
+		testkit.Must(t, err, "Redis")
+		urls, servers = append(urls, "redis://"+server.Addr), append(servers, server)
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: server.Addr}))
+		t.Cleanup(func() { _, _ = clients[i].Close(), server.Close() })
+		testkit.Must(t, server.Await(func() error { return clients[i].Ping(t.Context()).Err() }), "Await")
+		all = append(all, goredis.NewPool(clients[i]))
 	}
-	single := redis.NewClient(&redis.Options{Addr: addrs[0]})
-	t.Cleanup(func() { _ = single.Close() })
 	rueidis, err := rueidislock.NewLocker(rueidislock.LockerOption{KeyMajority: 1, KeyValidity: expiry, NoLoopTracking: true,
-		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1]}})
-	if err != nil {
-		t.Fatal(err)
-	}
+		ClientOption: rueidis.ClientOption{InitAddress: []string{servers[0].Addr}}})
+	testkit.Must(t, err, "rueidislock")
 	t.Cleanup(rueidis.Close)
 	client, err := redlock.Dial(urls, quorumlock.WithTTL(expiry))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err, "Dial")
 	t.Cleanup(func() { _ = client.Close() })
 
 	for name, old := range map[string]oldLock{
 		"redsync":     fromRedsync(redsync.New(all...), "redsync", expiry),
-		"redislock":   fromRedislock(redislock.New(single), "redislock", expiry, redislock.LinearBackoff(5*time.Millisecond)),
+		"redislock":   fromRedislock(redislock.New(clients[0]), "redislock", expiry, redislock.LinearBackoff(5*time.Millisecond)),
 		"rueidislock": fromRueidislock(rueidis, "rueidislock"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,9 +123,9 @@ func TestNoTwoProcessesWorkDuringAChangeover(t *testing.T) {
 				}
 				// The old lock has its only server, or one of three, frozen until it is over.
 				time.Sleep(2 * expiry)
-				_ = servers[0].Signal(syscall.SIGSTOP)
+				testkit.Must(t, servers[0].Signal(syscall.SIGSTOP), "SIGSTOP")
 				time.Sleep(3 * expiry / 2)
-				_ = servers[0].Signal(syscall.SIGCONT)
+				testkit.Must(t, servers[0].Signal(syscall.SIGCONT), "SIGCONT")
 				time.Sleep(2 * expiry)
 				for _, kind := range kinds { // the old locks are in no order
 					for until := time.Now().Add(time.Minute); done[kind].Load() == 0; time.Sleep(10 * time.Millisecond) {

@@ -3,48 +3,48 @@
 package main
 
 import (
-	"bufio"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"sync"
+	"net/http"
+	"strings"
+	"testing"
 
 	"github.com/quorumlock/quorumlock/examples/internal/try"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-func Example() {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt) // so that it never ends the test
-	defer signal.Stop(signals)
-	try.Main(func() {
-		read, write, err := os.Pipe()
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		stdout := os.Stdout
-		os.Stdout = write
-		var copying sync.WaitGroup
-		copying.Go(func() { interruptLeader(read, stdout) })
-		main()
-		os.Stdout = stdout
-		_ = write.Close() // the last line was written
-		copying.Wait()
-	})
-	// Output:
-	// I lead
-	// drained
-	// released: context canceled
-}
+func TestMain(m *testing.M) { try.Main(m, main) }
 
-// interruptLeader forwards the program's output, and interrupts the program, like Ctrl-C, once it
-// leads.
-func interruptLeader(from io.Reader, to io.Writer) {
-	for lines := bufio.NewScanner(from); lines.Scan(); {
-		fmt.Fprintln(to, lines.Text()) //nolint:errcheck // the test misses it
-		if me, err := os.FindProcess(os.Getpid()); err == nil && lines.Text() == "I lead" {
-			_ = me.Signal(os.Interrupt)
+func TestTheNextLeaderBeginsWhenTheLastIsDrained(t *testing.T) {
+	fleet := try.New(t, "ADDR=127.0.0.1:0")
+	expect := func(want string) {
+		t.Helper()
+		if line := fleet.Line(); line != want {
+			t.Fatalf("%q, want %q", line, want)
 		}
 	}
+	get := func(addr, path, want string) {
+		t.Helper()
+		answer, err := http.Get("http://" + addr + path)
+		testkit.Must(t, err, "GET %s", path)
+		defer answer.Body.Close() //nolint:errcheck // it was read
+		if body, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != 200 || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d %q %v, want 200 and %q", path, answer.StatusCode, body, err, want)
+		}
+	}
+	first := fleet.Start("")
+	a := strings.TrimPrefix(fleet.Line(), "serving at ")
+	expect(a + " leads")
+	second := fleet.Start("")
+	b := strings.TrimPrefix(fleet.Line(), "serving at ")
+	for _, addr := range []string{a, b} {
+		get(addr, "/leader", a)
+		get(addr, "/readyz", "")
+		get(addr, "/livez", "")
+	}
+	fleet.Stop(first)
+	expect(a + " is drained")
+	expect(b + " leads")
+	get(b, "/leader", b)
+	fleet.Stop(second)
+	expect(b + " is drained")
 }

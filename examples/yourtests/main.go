@@ -1,5 +1,5 @@
-// Yourtests tests code that uses locks, without Redis: main_test.go is the example. Its arguments
-// are URLs of Redis servers.
+// Yourtests tests code that uses locks, without Redis: main_test.go is the example. To run it, set
+// QUORUMLOCK_NODES.
 package main
 
 import (
@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func main() {
-	client, err := redlock.Dial(os.Args[1:])
+	client, err := redlock.DialEnv()
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -51,7 +51,10 @@ func expect(t *testing.T, want, got string) {
 	}
 }
 
-func Example() {
-	try.Main(main)
-	// Output: billed
+func TestMain(m *testing.M) { try.Main(m, main) }
+
+func TestTheProgram(t *testing.T) {
+	fleet := try.New(t)
+	fleet.Wait(fleet.Start(""))
+	expect(t, "billed", fleet.Line())
 }

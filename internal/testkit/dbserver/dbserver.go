@@ -197,9 +197,12 @@ func (s *Server) Await(answers func() error) error {
 	}
 }
 
+// Signal sends a signal to the server, such as SIGSTOP.
+func (s *Server) Signal(signal os.Signal) error { return s.cmd.Process.Signal(signal) }
+
 // Close ends the server and removes its data.
 func (s *Server) Close() error {
-	_ = s.cmd.Process.Signal(s.quit)
+	_ = s.Signal(s.quit)
 	select {
 	case <-s.exited:
 	case <-time.After(10 * time.Second):
