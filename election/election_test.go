@@ -17,6 +17,16 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
+// A Mutex of the same name may have data, which is no value of a leader.
+func TestAHolderWithDataDoesNotLead(t *testing.T) {
+	elect(t, "data", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
+		lease := testkit.Lock(t, c[0].client.Mutex("job", quorumlock.WithData("job 17")))
+		leader, err := c[1].Leader(t.Context())
+		testkit.Is(t, err, election.ErrNoLeader, "Leader: %v", leader)
+		testkit.Unlock(t, lease)
+	})
+}
+
 func TestLeader(t *testing.T) {
 	elect(t, "is known with its value from Campaign to Resign", 2, func(t *testing.T, c []*candidate, _ []*embedded.Server) {
 		c[1].nobody(t)

@@ -1,11 +1,11 @@
--- Publishes the value of a leader beside the lock, or renews its TTL.
+-- Publishes the value of a leader, or the data of a hold, beside the lock, or renews its TTL.
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
 -- KEYS[2]  the leader's value: hash with the fields owner, token, version and value
 -- ARGV[1]  owner: the leader
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  the fencing token of the leader
--- ARGV[4]  version: counts the values of this leader, from 1
+-- ARGV[4]  version: counts the values of this leader, from 1; 0 for the data of a hold
 -- ARGV[5]  the channel on which a new leader or value is published
 -- ARGV[6]  the value; absent for a renewal
 --

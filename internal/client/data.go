@@ -13,8 +13,8 @@ import (
 // The data of a hold is kept like the value of a leader, in the same key: see proclaim.lua. It does
 // not change, so it has one version. No call waits for its writes.
 
-// dataVersion is the version of the data among the values of its owner.
-const dataVersion = 1
+// dataVersion is below the versions of a leader's values: a holder with data is no leader.
+const dataVersion = 0
 
 // writeData writes the data of a hold to all cells, for ttl.
 func (c *session) writeData(ttl time.Duration) {
@@ -87,7 +87,7 @@ func (l *Lock) withData(ctx context.Context, err error) error {
 		if err != nil {
 			return false
 		}
-		if s.Leads && wire.Base(s.Holder) == held.Holder {
+		if s.Value != "" && wire.Base(s.Holder) == held.Holder {
 			held.Data = s.Value
 			return true
 		}

@@ -195,7 +195,7 @@ func (c *session) failed(why core.Reason) {
 		message = "quorumlock: granted too late, trying again"
 	}
 	if c.failures++; c.failures == 1 {
-		err := c.last
+		err := c.failure(why) // not c.last, to which the caller may add data: see withData
 		c.log(func(log *slog.Logger) { log.Warn(message, "lock", c.lock.name, "error", err) })
 	}
 }

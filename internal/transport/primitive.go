@@ -72,10 +72,8 @@ func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
 	return held, err
 }
 
-const (
-	maxWaiters = 100 // limits the waiters in the result of Inspect
-	maxReads   = 3   // limits the reads of Inspect while the holder changes
-)
+// maxWaiters limits the waiters in the result of Inspect.
+const maxWaiters = 100
 
 // Inspect returns the holders of the lock, or of the slots of a semaphore, with their counts, the
 // remaining TTL, the last fencing token, and the queue: its length, and its first hundred waiters.
@@ -90,19 +88,10 @@ func (n *Node) InspectKind(ctx context.Context, name string) (s quorumlock.State
 	if err := n.checkCall(ctx, name); err != nil {
 		return s, false, err
 	}
-	for range maxReads {
-		rs := n.calls(ctx, []wire.Call{wire.Inspect(name, maxWaiters), wire.Leader(name)}, nil)
-		s, err = rs[0].Inspected()
-		led, failed := rs[1].Led()
-		if err != nil || failed != nil {
-			break
-		}
-		if s.Owner != "" && wire.Base(led.Holder) == s.Owner {
-			s.Data = led.Value
-		}
-		if wire.Base(led.Holder) == s.Owner { // otherwise the holder has changed between the scripts
-			break
-		}
+	rs := n.calls(ctx, []wire.Call{wire.Inspect(name, maxWaiters), wire.Leader(name)}, nil)
+	s, err = rs[0].Inspected()
+	if led, failed := rs[1].Led(); failed == nil && s.Owner != "" && wire.Base(led.Holder) == s.Owner {
+		s.Data = led.Value // unless the holder has changed between the scripts
 	}
 	if semaphore = wire.IsSemaphore(err); semaphore {
 		s, err = ask(ctx, n, name, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), wire.Reply.InspectedSlots)

@@ -24,7 +24,7 @@ func LeaderKey(name string) string {
 }
 
 // Proclaim writes the value of owner, who holds the lock with the given token, and keeps it for
-// ttl. Versions count the values of one owner, from 1.
+// ttl. Versions count the values of one leader, from 1; 0 is the data of a hold.
 func Proclaim(name string, owner quorumlock.Owner, ttl time.Duration, token, version uint64, value string) Call {
 	return newCall(proclaim, name, lockLeader, who(owner), ms(ttl), number(token), number(version), leaderChannel(), text(value))
 }
@@ -69,10 +69,10 @@ func (r Reply) Proclaimed() (Proclamation, error) {
 type Standing struct {
 	Holder  quorumlock.Owner // as the node stores it, with its cell; empty if nobody holds the lock
 	TTL     time.Duration    // until the lock's key expires; 0 if nobody holds it
-	Leads   bool             // whether the holder has published a value
-	Token   uint64           // of the holder; valid if Leads, like Version and Value
+	Leads   bool             // whether the holder has published a value as leader
+	Token   uint64           // of the holder; valid if Leads, like Version
 	Version uint64
-	Value   string
+	Value   string // of the leader, or the data of the hold
 }
 
 // Led reads the reply to Leader.
@@ -115,7 +115,7 @@ func (r Reply) Led() (Standing, error) {
 	if s.Version, err = strconv.ParseUint(version, 10, 64); err != nil {
 		return Standing{}, r.unexpected()
 	}
-	s.Leads = true
+	s.Leads = s.Version > 0
 	return s, nil
 }
 
