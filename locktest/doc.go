@@ -23,8 +23,8 @@
 // # Other kinds of locks
 //
 // A redlock.RWMutex, its RLocker and a redlock.Semaphore are Lockers. For code that only locks
-// them, New is enough. Code with a method of their own, a redlock.Latch, an election.Election or
-// the Attach of a client gets these from a client of nodetest:
+// them, New is enough. Code that calls their other methods, or uses a redlock.Latch, an
+// election.Election or the Attach of a client, needs a client of nodetest:
 //
 //	nodes := nodetest.Start(t, 3)
 //	lock, other := nodes.Client().RWMutex("catalogue"), nodes.NewClient() // other is another process
@@ -33,6 +33,6 @@
 //	nodes.Kill(1, 2)                                     // the nodes are down
 //
 // There is no second implementation of these kinds in memory: their rules are in the scripts of the
-// nodes, and a copy of the rules would pass tests that the real ones fail. In a bubble, both take
-// no time. The example Kinds has a test with each kind.
+// nodes, and a copy of the rules would pass tests that the real ones fail. In a synctest bubble, the
+// nodes take no time, either. The example Kinds has a test with each kind.
 package locktest

@@ -25,12 +25,13 @@ type aclCommand struct {
 func (aclCommand) manual() manual {
 	return manual{
 		synopsis: "[--user NAME] [--prefix TEXT] [--restart-guard] [--also WORD,...] [--server VERSION] [--password-file FILE]",
-		description: `Prints a line for the servers' ACL file (users.acl), with the least rights of a
-client. It asks no node. For a running server, replace the first word by ACL SETUSER, and quote the
-words.
+		description: `Prints a line for the servers' ACL file (users.acl), with the least rights that a
+client needs. It asks no node. For a running server, write ACL SETUSER in place of the first word,
+and quote the words.
 
 With --prefix, the client's label must begin with the user's name and a dot, as in
-WithLabel("NAME.host"). No prefix may be the beginning of another.
+WithLabel("NAME.host"). No prefix may be the beginning of another, even without a
+{ in front.
 
 Without --password-file, the servers refuse the line until you put in the SHA-256 of a password.
 Choose a long random password: the SHA-256 of a short one is soon guessed.`,

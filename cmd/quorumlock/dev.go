@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,8 +43,6 @@ mkfifo faults; quorumlock dev <>faults & echo freeze 2 >faults`,
 	}
 }
 
-const devVerbs = "stop, start, freeze, thaw or forget"
-
 const devHelp = `stop closes the connections of a node and refuses new ones; start lets it serve again, with its
 data. freeze holds back all requests until thaw; then they run, late. forget restarts a node without
 its data.`
@@ -56,183 +56,116 @@ func (c *devCommand) Run(e *env) error {
 	}
 	nodes, urls := make([]*devNode, c.Nodes), make([]string, c.Nodes)
 	for i := range nodes {
-		n, err := startDevNode(i+1, c.Port)
-		if err != nil {
+		addr, err := net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port+i)), error(nil)
+		if c.Port == 0 {
+			addr, err = freeport.Addr()
+		}
+		n := &devNode{server: embedded.Start(addr), addr: addr, state: devStopped}
+		defer n.close()
+		if err = errors.Join(err, n.obey("start")); err != nil {
 			return fmt.Errorf("dev: --port %d: %w: use another port, or 0 for any free ports", c.Port, err)
 		}
-		defer n.close()
-		nodes[i], urls[i] = n, "redis://"+n.addr
+		nodes[i], urls[i] = n, "redis://"+addr
 	}
-	_, err := fmt.Fprintf(e.text, "%s=%s\nType stop 1, start 1, freeze 1, thaw 1, forget 1 or help. Ctrl-C ends the nodes.\n",
-		options.NodesVariable, strings.Join(urls, ","))
-	if err != nil {
+	if _, err := fmt.Fprintf(e.text, "%s=%s\nType stop 1, start 1, freeze 1, thaw 1, forget 1 or help. Ctrl-C ends the nodes.\n",
+		options.NodesVariable, strings.Join(urls, ",")); err != nil {
 		return err
 	}
 	if isTerminal(e.stdin) {
 		readInBackground()
 	}
-	lines, failed := make(chan string), error(nil) // failed is valid when lines is closed
-	go func() {                                    // a read that is under way ends with the process
-		defer close(lines)
+	var obeying sync.Mutex
+	go func() { // a read that is under way ends with the process
 		in := bufio.NewScanner(e.stdin)
 		for in.Scan() {
-			select {
-			case lines <- in.Text():
-			case <-e.ctx.Done():
-				return
-			}
-		}
-		failed = in.Err()
-	}()
-	for {
-		select {
-		case <-e.ctx.Done():
-			return nil
-		case line, ok := <-lines:
-			if !ok {
-				lines = nil
-				if failed != nil {
-					complain(e.stderr, fmt.Errorf("dev: no more commands are read, and the nodes go on: %w", failed))
-				}
-				continue
-			}
-			said, err := obey(nodes, strings.Fields(line))
-			if err != nil {
+			obeying.Lock()
+			if err := obey(e.text, nodes, strings.Fields(in.Text())); err != nil {
 				complain(e.stderr, err)
 			}
-			if said == "" {
-				continue
-			}
-			if _, err := io.WriteString(e.text, said); err != nil {
-				return err
-			}
+			obeying.Unlock()
 		}
-	}
+		if err := in.Err(); err != nil {
+			complain(e.stderr, fmt.Errorf("dev: no more commands are read, and the nodes go on: %w", err))
+		}
+	}()
+	<-e.ctx.Done()
+	obeying.Lock() // for good: no command comes after the end
+	return nil
 }
 
-// obey carries out a command, and returns a line about each of its nodes. A command with a mistake
+// obey carries out a command, and writes a line about each of its nodes. A command with a mistake
 // does nothing.
-func obey(nodes []*devNode, words []string) (said string, err error) {
-	if len(words) == 0 {
-		return "", nil
-	}
-	verb := words[0]
-	if verb == "help" {
-		return wrap(devHelp, helpWidth) + "\n", nil
-	}
-	do, ok := map[string]func(*devNode) error{
-		"stop": (*devNode).stop, "start": (*devNode).start, "freeze": (*devNode).freeze, "thaw": (*devNode).thaw, "forget": (*devNode).forget,
-	}[verb]
-	if !ok {
-		return "", fmt.Errorf("unknown command %.80q: use %s and the numbers of nodes, or help", verb, devVerbs)
-	}
-	if len(words) == 1 {
-		return "", fmt.Errorf("%s: no node is named: use numbers from 1 to %d, as in %s 1", verb, len(nodes), verb)
-	}
-	chosen := make([]*devNode, len(words)-1)
-	for i, word := range words[1:] {
-		n, err := strconv.Atoi(word)
-		if err != nil || n < 1 || n > len(nodes) {
-			return "", fmt.Errorf("%s: there is no node %.80q: use numbers from 1 to %d", verb, word, len(nodes))
-		}
-		chosen[i] = nodes[n-1]
-	}
-	for _, n := range chosen {
-		if err := do(n); err != nil {
-			return said, fmt.Errorf("%s: node %d: %w", verb, n.number, err)
-		}
-		said += fmt.Sprintf("node %d %s\n", n.number, n.state())
-	}
-	return said, nil
-}
-
-// devNode is an embedded node at an address of this machine. It is for one goroutine.
-type devNode struct {
-	number   int
-	addr     string
-	server   *embedded.Server
-	listener net.Listener // nil while the node is stopped
-	serving  sync.WaitGroup
-	frozen   bool // false while the node is stopped
-}
-
-func startDevNode(number, firstPort int) (*devNode, error) {
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+number-1))
-	if firstPort == 0 {
-		var err error
-		if addr, err = freeport.Addr(); err != nil {
-			return nil, err
-		}
-	}
-	n := &devNode{number: number, addr: addr, server: embedded.Start(addr)}
-	if err := n.serve(true); err != nil {
-		n.server.Close()
-		return nil, err
-	}
-	return n, nil
-}
-
-// serve starts a stopped node.
-func (n *devNode) serve(keepData bool) error {
-	l, err := net.Listen("tcp", n.addr)
-	if err != nil {
-		return err
-	}
-	n.server.Restart(keepData)
-	n.listener = l
-	n.serving.Go(func() { n.server.Serve(l) })
-	return nil
-}
-
-func (n *devNode) stop() error {
-	if n.listener != nil {
-		_ = n.listener.Close()
-	}
-	n.server.Kill()
-	n.server.Resume()
-	n.serving.Wait()
-	n.listener, n.frozen = nil, false
-	return nil
-}
-
-func (n *devNode) start() error {
-	if n.listener != nil {
-		return nil
-	}
-	return n.serve(true)
-}
-
-func (n *devNode) forget() error {
-	_ = n.stop() // it never fails
-	return n.serve(false)
-}
-
-func (n *devNode) freeze() error {
-	if n.listener == nil {
-		return fmt.Errorf("it is stopped: use start %d first", n.number)
-	}
-	n.server.Stall()
-	n.frozen = true
-	return nil
-}
-
-func (n *devNode) thaw() error {
-	n.server.Resume()
-	n.frozen = false
-	return nil
-}
-
-func (n *devNode) state() string {
+func obey(out io.Writer, nodes []*devNode, words []string) error {
 	switch {
-	case n.listener == nil:
-		return "is stopped"
-	case n.frozen:
-		return "is frozen"
+	case len(words) == 0:
+		return nil
+	case words[0] == "help":
+		_, err := fmt.Fprintln(out, wrap(devHelp, helpWidth))
+		return err
+	case !slices.Contains([]string{"stop", "start", "freeze", "thaw", "forget"}, words[0]):
+		return fmt.Errorf("unknown command %.80q: use stop, start, freeze, thaw or forget and the numbers of nodes, or help", words[0])
+	case len(words) == 1:
+		return fmt.Errorf("%s: no node is named: use numbers from 1 to %d, as in %[1]s 1", words[0], len(nodes))
 	}
-	return "serves"
+	for _, word := range words[1:] {
+		if n, err := strconv.Atoi(word); err != nil || n < 1 || n > len(nodes) {
+			return fmt.Errorf("%s: there is no node %.80q: use numbers from 1 to %d", words[0], word, len(nodes))
+		}
+	}
+	for _, word := range words[1:] {
+		number, _ := strconv.Atoi(word)
+		n := nodes[number-1]
+		if err := n.obey(words[0]); err != nil {
+			return fmt.Errorf("%s: node %d: %w", words[0], number, err)
+		}
+		if _, err := fmt.Fprintln(out, "node", number, n.state); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// devNode is an embedded node at an address of this machine. It is for one goroutine at a time.
+type devNode struct {
+	server   *embedded.Server
+	addr     string
+	state    string
+	listener net.Listener // unless the node is stopped
+	serving  sync.WaitGroup
+}
+
+const devServes, devFrozen, devStopped = "serves", "is frozen", "is stopped"
+
+func (n *devNode) obey(verb string) error {
+	if n.state != devStopped && (verb == "stop" || verb == "forget") {
+		_ = n.listener.Close()
+		n.server.Kill()
+		n.server.Resume()
+		n.serving.Wait()
+		n.state = devStopped
+	}
+	switch stopped := n.state == devStopped; {
+	case stopped && verb == "freeze":
+		return errors.New("it is stopped: start it first")
+	case stopped && (verb == "start" || verb == "forget"):
+		l, err := net.Listen("tcp", n.addr)
+		if err != nil {
+			return err
+		}
+		n.server.Restart(verb == "start")
+		n.serving.Go(func() { n.server.Serve(l) })
+		n.listener, n.state = l, devServes
+	case !stopped && verb == "freeze":
+		n.server.Stall()
+		n.state = devFrozen
+	case !stopped && verb == "thaw":
+		n.server.Resume()
+		n.state = devServes
+	}
+	return nil
 }
 
 func (n *devNode) close() {
-	_ = n.stop() // it never fails
+	_ = n.obey("stop") // it never fails
 	n.server.Close()
 }

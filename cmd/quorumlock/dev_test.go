@@ -173,7 +173,7 @@ func TestDevNamesTheFixForABadCommand(t *testing.T) {
 	d.does("freeze 1")
 	line, err := d.errors.ReadString('\n')
 	testkit.Must(t, err, "the error of freeze")
-	has(t, line, "freeze: node 1: it is stopped: use start 1 first")
+	has(t, line, "freeze: node 1: it is stopped: start it first")
 	d.does("help", "stop closes the connections of a node and refuses new ones; start lets it")
 }
 

@@ -9,8 +9,7 @@
 //	client, err := redlock.Dial(urls)
 //
 // It is for tests that need real servers, such as those of a deployment or of another language.
-// Package locktest/nodetest of quorumlock needs no Docker, starts at once, and can do more harm to
-// its nodes.
+// Package locktest/nodetest of quorumlock needs no Docker, starts at once, and has more faults.
 package lockcontainers
 
 import (
@@ -42,8 +41,8 @@ type Container struct {
 // the credentials.
 //
 // Run returns an error, before it starts any container, for options that three containers cannot
-// share: those with a name, and files from a Reader. If a container does not start, or ctx is done,
-// Run returns an error and the containers until then, if any: terminate them, too.
+// share: a name, and files from a Reader. If a container does not start, or ctx is done, Run returns
+// an error and the containers that it created, if any: terminate them.
 func Run(ctx context.Context, img string, opts ...testcontainers.ContainerCustomizer) (*Container, error) {
 	requests := make([]testcontainers.GenericContainerRequest, count)
 	for i := range requests {

@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// Serve connects those who dial l to the server, through its faults, until l is closed. It returns
-// when these connections have ended: Close or Kill ends them.
+// Serve connects those who dial l to the server, through its faults, until l is closed. Then it ends
+// these connections, and returns. While the server is stalled, this waits for Resume, Close or Kill.
 func (s *Server) Serve(l net.Listener) {
 	var relays sync.WaitGroup
 	defer relays.Wait()
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
 	for {
 		outer, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -30,7 +32,11 @@ func (s *Server) Serve(l net.Listener) {
 			_ = outer.Close()
 			continue
 		}
-		relays.Go(func() { relay(outer, inner) })
+		relays.Go(func() {
+			// A client that reads nothing would hold up the relay.
+			defer context.AfterFunc(ctx, func() { _ = outer.Close() })()
+			relay(outer, inner)
+		})
 	}
 }
 

@@ -38,3 +38,32 @@ func TestWhatIsNoRequestEndsItsConnection(t *testing.T) {
 	s.Close()
 	<-served
 }
+
+// A client may be stopped in the middle of its work, and read no replies.
+func TestServeEndsWithAClientThatReadsNothing(t *testing.T) {
+	l, s, served := make(pipes, 1), embedded.Start(""), make(chan struct{})
+	go func() { defer close(served); s.Serve(l) }()
+	c, outer := net.Pipe()
+	l <- outer
+	_, err := io.WriteString(c, "*1\r\n$4\r\nPING\r\n")
+	testkit.Must(t, err, "PING")
+	_, err = c.Read(make([]byte, 1)) // a pipe has no buffer: the rest of the reply waits
+	testkit.Must(t, err, "the first byte of the reply")
+	testkit.OK(t, l.Close(), "Close of the listener")
+	s.Close()
+	<-served
+}
+
+// pipes is a listener for the pipes that it receives.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error { close(p); return nil }
+
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
