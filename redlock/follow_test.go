@@ -151,6 +151,10 @@ func TestAFileThatCannotBeFollowedChangesNothing(t *testing.T) {
 			w["c"].Kill()
 			write(t, file, guardLines+"QUORUMLOCK_QUORUM=3\n", "a", "b", "d")
 		}, "QUORUMLOCK_QUORUM was 0 and is 3"},
+		"a quorum of all nodes": {guardLines + "QUORUMLOCK_QUORUM=3\n", func(t *testing.T, w town, file string) {
+			w["c"].Kill()
+			write(t, file, guardLines+"QUORUMLOCK_QUORUM=3\n", "a", "b", "d")
+		}, "a quorum of 3 needs all nodes"},
 		"another guard": {guardLines, func(t *testing.T, w town, file string) {
 			write(t, file, "QUORUMLOCK_RESTART_GUARD=3s\nQUORUMLOCK_TTL=2s\n", "a", "b", "c")
 		}, "QUORUMLOCK_RESTART_GUARD was 2s and is 3s"},
@@ -294,6 +298,9 @@ func TestClientsOneReplacementApartComeTogether(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if replaced(log) != 1 || replaced(otherLog) != 0 {
 			t.Errorf("replaced %d and %d, want one to wait for the other", replaced(log), replaced(otherLog))
+		}
+		for _, reason := range []string{"f:6379, which replaces a:6379, does not grant locks", "f:6379 does not replace a:6379 yet"} {
+			testkit.Equal(t, len(otherLog.Lines(reason)), 1, "lines with a reason of two")
 		}
 		theirs["f"].Restart(true)
 		time.Sleep(time.Minute)
