@@ -209,6 +209,7 @@ func TestAFileThatCannotBeFollowedChangesNothing(t *testing.T) {
 					t.Errorf("logged %d times, want once:\n%s", n, strings.Join(log.Lines(), ""))
 				}
 				_, _ = c.Mutex("x").TryLock(t.Context()) // without a majority it fails
+				testkit.Equal(t, len(log.Lines("a node is being replaced")), 0, "lines of a step")
 				if w["d"].Ran("acquire", "renew") > 0 {
 					t.Error("the new server was asked for a lock")
 				}
@@ -399,7 +400,9 @@ func TestShutdownDoesNotWaitForTheFile(t *testing.T) {
 		write(t, file, "", "a")
 		c, _ := w.client(t, file)
 		began := time.Now()
-		testkit.OK(t, c.Shutdown(t.Context()), "Shutdown")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		testkit.OK(t, c.Shutdown(ctx), "Shutdown")
 		testkit.Took(t, began, 0, time.Second, "Shutdown")
 	})
 }
