@@ -46,7 +46,7 @@ func Dial(urls []string, opts ...quorumlock.Option) (*Client, error) {
 // values. The error names the variable. It matches [quorumlock.ErrMisuse], unless reading a file
 // failed.
 //
-// The client reads the file with the nodes again every second, until it is closed. If the address of
+// The client reads the file with the nodes again twice a second, until it is closed. If the address of
 // one node has changed, and WithRestartGuard is set, the client replaces the node, when that is safe:
 // docs/upgrades.md has the steps and the conditions. It takes over changed credentials at once. Any
 // other change, and a file that is wrong, changes nothing. The client logs the reason as a warning,

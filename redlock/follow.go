@@ -45,7 +45,7 @@ type follower struct {
 	client *Client
 	from   options.Follow
 	now    options.Fleet // in force, and published
-	said   string        // the last report: each is logged once
+	said   []string      // the reports since the last step, each logged once
 
 	// The replacement that the file asks for; zero if it asks for none.
 	to    string     // the URL of the new server
@@ -60,10 +60,10 @@ type follower struct {
 }
 
 // followEvery is the time between two readings of the settings file.
-const followEvery = time.Second
+const followEvery = 500 * time.Millisecond
 
 // quietLooks is how often in a row the old server must not answer before a client leaves it.
-const quietLooks = 2
+const quietLooks = 3
 
 // lookEach is the time by which the next step 2 is later for each client that was seen: a server
 // that lists its clients does nothing else meanwhile, and all clients ask.
@@ -133,7 +133,7 @@ func (f *follower) step(ctx context.Context) {
 	switch {
 	case moved < 0 && !f.left:
 		f.drop()
-		f.said = ""
+		f.said = nil
 	case moved >= 0 && f.left:
 		f.report(fmt.Errorf("%s does not replace %s yet: leave it at its place in the list, and change node %d later", f.next, f.old, moved+1))
 		f.note(moved, read.Nodes[moved])
@@ -187,6 +187,9 @@ func (f *follower) leave(ctx context.Context, i int, url string) error {
 		return fmt.Errorf("node %d has another address, but there is no restart guard that keeps an empty server from granting: set %s, or replace the node as docs/upgrades.md says for another address",
 			i+1, options.RestartGuardVariable)
 	}
+	if c.set.Quorum == len(c.nodes) {
+		return fmt.Errorf("node %d has another address, but a quorum of %d needs all nodes, so none can be replaced while clients run: docs/upgrades.md has other ways", i+1, c.set.Quorum)
+	}
 	if f.to != url || f.at != i {
 		if err := f.prepare(i, url); err != nil {
 			return err
@@ -214,7 +217,7 @@ func (f *follower) leave(ctx context.Context, i int, url string) error {
 		return err
 	}
 	was := f.old.String()
-	f.left, f.said = true, ""
+	f.left, f.said = true, nil
 	f.now.Nodes[i] = url
 	transport.Of(c.nodes[i]).Move(transport.Of(f.next), errReplaced)
 	c.publish()
@@ -315,11 +318,11 @@ func (f *follower) join(ctx context.Context) {
 		f.since = time.Time{}
 		f.report(err)
 	case f.since.IsZero():
-		f.since, f.said = time.Now(), ""
+		f.since, f.said = time.Now(), nil
 	default:
 		transport.Of(c.nodes[f.at]).Move(transport.Of(f.next), nil)
 		c.set.Logger.Info("quorumlock: a node is replaced", "node", f.at+1, "old", f.old.String(), "new", f.next.String())
-		f.said = ""
+		f.said = nil
 		f.drop()
 	}
 }
@@ -370,17 +373,20 @@ func (f *follower) alike(ctx context.Context) error {
 	return nil
 }
 
-// duration matches what changes between two texts of one reason.
-var duration = regexp.MustCompile(`\b[0-9][0-9.hmsnµ]*s\b`)
+// changing matches what changes between two texts of one reason: durations and our own ports.
+var changing = regexp.MustCompile(`\b[0-9][0-9.hmsnµ]*s\b|:[0-9]+->`)
+
+// maxSaid bounds the reports that a follower remembers.
+const maxSaid = 256
 
 // report logs a reason why the settings file is not followed, once.
 func (f *follower) report(reason error) {
 	text := strings.ReplaceAll(reason.Error(), "quorumlock: ", "")
-	lasting := duration.ReplaceAllString(text, "")
-	if lasting == f.said || f.client.isClosed() {
+	lasting := changing.ReplaceAllString(text, "")
+	if slices.Contains(f.said, lasting) || f.client.isClosed() {
 		return
 	}
-	f.said = lasting
+	f.said = append(f.said[max(0, len(f.said)+1-maxSaid):], lasting)
 	f.client.set.Logger.Warn("quorumlock: the settings file has changed, and the change does not count yet", "file", f.now.File, "reason", text)
 }
 

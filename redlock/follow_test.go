@@ -151,6 +151,10 @@ func TestAFileThatCannotBeFollowedChangesNothing(t *testing.T) {
 			w["c"].Kill()
 			write(t, file, guardLines+"QUORUMLOCK_QUORUM=3\n", "a", "b", "d")
 		}, "QUORUMLOCK_QUORUM was 0 and is 3"},
+		"a quorum of all nodes": {guardLines + "QUORUMLOCK_QUORUM=3\n", func(t *testing.T, w town, file string) {
+			w["c"].Kill()
+			write(t, file, guardLines+"QUORUMLOCK_QUORUM=3\n", "a", "b", "d")
+		}, "a quorum of 3 needs all nodes"},
 		"another guard": {guardLines, func(t *testing.T, w town, file string) {
 			write(t, file, "QUORUMLOCK_RESTART_GUARD=3s\nQUORUMLOCK_TTL=2s\n", "a", "b", "c")
 		}, "QUORUMLOCK_RESTART_GUARD was 2s and is 3s"},
@@ -205,6 +209,7 @@ func TestAFileThatCannotBeFollowedChangesNothing(t *testing.T) {
 					t.Errorf("logged %d times, want once:\n%s", n, strings.Join(log.Lines(), ""))
 				}
 				_, _ = c.Mutex("x").TryLock(t.Context()) // without a majority it fails
+				testkit.Equal(t, len(log.Lines("a node is being replaced")), 0, "lines of a step")
 				if w["d"].Ran("acquire", "renew") > 0 {
 					t.Error("the new server was asked for a lock")
 				}
@@ -294,6 +299,9 @@ func TestClientsOneReplacementApartComeTogether(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if replaced(log) != 1 || replaced(otherLog) != 0 {
 			t.Errorf("replaced %d and %d, want one to wait for the other", replaced(log), replaced(otherLog))
+		}
+		for _, reason := range []string{"f:6379, which replaces a:6379, does not grant locks", "f:6379 does not replace a:6379 yet"} {
+			testkit.Equal(t, len(otherLog.Lines(reason)), 1, "lines with a reason of two")
 		}
 		theirs["f"].Restart(true)
 		time.Sleep(time.Minute)
@@ -392,7 +400,9 @@ func TestShutdownDoesNotWaitForTheFile(t *testing.T) {
 		write(t, file, "", "a")
 		c, _ := w.client(t, file)
 		began := time.Now()
-		testkit.OK(t, c.Shutdown(t.Context()), "Shutdown")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		testkit.OK(t, c.Shutdown(ctx), "Shutdown")
 		testkit.Took(t, began, 0, time.Second, "Shutdown")
 	})
 }
