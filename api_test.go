@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write what the packages export to api/")
@@ -284,3 +286,5 @@ func bare(d ast.Decl) ast.Decl {
 	})
 	return d
 }
+
+func TestMain(m *testing.M) { testkit.Main(m) }
