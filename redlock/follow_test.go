@@ -178,9 +178,7 @@ func TestAFileThatCannotBeFollowedChangesNothing(t *testing.T) {
 		}, "nodes 3 and 2 both have the address b:6379"},
 		"a second address of another node": {guardLines, func(t *testing.T, w town, file string) {
 			w["c"].Kill()
-			w["d"] = w["b"].Path("d")
-			t.Cleanup(w["d"].Close)
-			write(t, file, guardLines, "a", "b", "d")
+			write(t, file, guardLines, "a", "b", "b2")
 		}, "is the same server as b:6379"},
 		"no new server": {guardLines, func(t *testing.T, w town, file string) {
 			w["c"].Kill()
@@ -200,6 +198,8 @@ func TestAFileThatCannotBeFollowedChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inTown(t, func(t *testing.T, file string) {
 				w := build(t, "a", "b", "c", "d", "e")
+				w["b2"] = w["b"].Path("b2")
+				t.Cleanup(w["b2"].Close)
 				write(t, file, tt.more, "a", "b", "c")
 				c, log := w.client(t, file)
 				testkit.Unlock(t, testkit.Lock(t, c.Mutex("x")))
