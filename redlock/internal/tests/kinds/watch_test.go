@@ -226,7 +226,7 @@ func TestWatch(t *testing.T) {
 	})
 	watched(t, "tells of no short outage", func(t *testing.T, s *sights, a, _ *redlock.Client, _, paths []*embedded.Server) {
 		lease := testkit.Lock(t, a.Mutex("x"))
-		time.Sleep(aSecond)
+		time.Sleep(aSecond + 850*time.Millisecond) // the next look is within the outage
 		testkit.Kill(paths...)
 		time.Sleep(300 * time.Millisecond)
 		testkit.Restart(paths...)
