@@ -37,6 +37,9 @@ func (c *call) setTicket() {
 	attempt, _ := c.machine.Attempt()
 	known, was := c.process.clocks.Known(c.process.ownTime(), c.process.tier.plan.Nodes), c.entry.Ticket
 	c.entry.Ticket, c.entry.Unsure = engine.TicketOf(c.place, c.caller.Ticket, attempt, known)
+	if c.entry.Ticket != was {
+		c.vague = slices.Contains(c.process.vague, true)
+	}
 	if c.entry.Ticket < was { // its time as the first begins here, not at the last audit
 		c.process.tier.watch.moved(c.lock.all())
 	}
@@ -67,11 +70,11 @@ func (c *call) judged(b *batch) {
 // timely checks that a sure ticket is the time of the call by the clocks of the nodes, to within
 // seconds, even if the client's clock is wrong. A node's clock was read at most a NodeTimeout
 // before the client's. Since then the clocks may have drifted apart. A process that was frozen may
-// have a vague reading, until the next answer of that node.
+// have a vague reading, until the next answer of that node. Tickets from that reading stay.
 func (t *tier) timely(c *call) {
 	apart := t.plan.Drift.Rate * float64(min(t.world.Now(), wire.FreshClock))
 	seconds := 3*time.Second + t.plan.NodeTimeout + time.Duration(apart)
-	if c.entry.Unsure || t.plan.Class == beyond || !t.nodesKeepTime() || t.sleeps() || t.rests || slices.Contains(c.process.vague, true) {
+	if c.entry.Unsure || t.plan.Class == beyond || !t.nodesKeepTime() || t.sleeps() || t.rests || c.vague || slices.Contains(c.process.vague, true) {
 		return
 	}
 	first, last := scriptmodel.Time(math.MaxInt64), scriptmodel.Time(math.MinInt64)
