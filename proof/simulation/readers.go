@@ -142,7 +142,9 @@ func (t *watch) shares(h *hold) {
 
 // downgrade turns the worker's hold into a share.
 func (k *worker) downgrade(ctx context.Context, h *hold, s Step) {
-	live := func() bool { k.world.mu.Lock(); defer k.world.mu.Unlock(); return h.live() }()
+	k.world.mu.Lock()
+	live := h.live() && h.left() > 4*k.world.plan.Latency // a request and its answer, with other calls before them
+	k.world.mu.Unlock()
 	if h.reads[s.Name] {
 		return
 	}
