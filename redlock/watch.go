@@ -85,8 +85,8 @@ func holdersOf(s quorumlock.State) (all []holder) {
 	return all
 }
 
-// look inspects the lock. A change is under way if too few nodes answer, or a node has a holder that
-// no quorum has.
+// look inspects the lock. A change is under way if too few nodes answer, if the holder has lost its
+// data, or if a node has a holder that no quorum has.
 func (w *watcher) look(ctx context.Context) (changing bool, pause time.Duration) {
 	c := w.mutex.client
 	if w.err = c.locks.Begin(); w.err != nil {
@@ -99,7 +99,8 @@ func (w *watcher) look(ctx context.Context) (changing bool, pause time.Duration)
 	if s.TTL > 0 {
 		pause = min(pause, s.TTL+time.Millisecond)
 	}
-	return w.err != nil || s.Owner == "" && split(w.seen), pause
+	gone := len(w.holders) == 1 && w.holders[0].owner == s.Owner && w.holders[0].data != "" && s.Data == "" // its release is under way
+	return w.err != nil || gone || s.Owner == "" && split(w.seen), pause
 }
 
 // split reports whether a node has a holder that no quorum has.
