@@ -357,6 +357,24 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 	})
 }
 
+// A pending release waits for its answer for longer than an attempt may wait behind it.
+func TestAReleaseWithoutAnAnswerDelaysNoForegroundCall(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		p, a := &tap{s: s}, newAsked()
+		n := dial(t, "redis://h", node.WithDialer(p.dial))
+		a.do(n, "first", time.Second) // the other lane has no connection yet
+		settle(time.Millisecond)
+		s.Lose()
+		transport.Of(n).Do(t.Context(), client.Releases, time.Second, []wire.Call{count("released")}, a.answer("released"))
+		settle(time.Millisecond)
+		s.Resume()
+		a.do(n, "a", 100*time.Millisecond)
+		settle(2 * time.Second)
+		a.answered(t, "first", "a")
+	})
+}
+
 const first quorumlock.Owner = "c~1:7.1" // the first attempt of c~1:7
 
 func attempt(names ...string) (calls []wire.Call) {

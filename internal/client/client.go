@@ -87,7 +87,8 @@ type Lane uint8
 
 const (
 	Foreground Lane = iota // calls with a waiting caller
-	Background             // renewals, and pending releases
+	Background             // renewals
+	Releases               // pending releases, on the way of Background
 )
 
 // Client is the state that the locks of one client share. It is safe for concurrent use.

@@ -58,7 +58,7 @@ func (n *yes) Do(_ context.Context, lane client.Lane, limit time.Duration, calls
 		}
 	}
 	behind := 0
-	if lane == client.Background {
+	if lane != client.Foreground {
 		behind = len(calls)
 		n.sent++
 	}

@@ -148,7 +148,7 @@ func (c *Client) sendPending(n pendingAt, r *nodePending, due []engine.PendingRe
 			calls[i] = p.Release.call
 		}
 		answered := make(chan struct{})
-		c.send(context.Background(), n.Node, Background, engine.RetryTimeout, calls, func(replies []wire.Reply) {
+		c.send(context.Background(), n.Node, Releases, engine.RetryTimeout, calls, func(replies []wire.Reply) {
 			for i, reply := range replies {
 				_, _, err := reply.Released()
 				outcome := engine.Confirmed

@@ -52,10 +52,10 @@ func (n *parked) Do(_ context.Context, lane client.Lane, _ time.Duration, calls 
 		return
 	}
 	defer n.mu.Unlock()
-	if lane == client.Background {
+	if lane != client.Foreground {
 		n.behind += len(calls)
 	}
-	if lane == client.Background || n.awake {
+	if lane != client.Foreground || n.awake {
 		time.AfterFunc(time.Millisecond, func() { answer(replies) })
 		return
 	}

@@ -24,16 +24,17 @@ func (n *Node) Do(ctx context.Context, lane client.Lane, limit time.Duration, ca
 	case n.lanes[0] != nil:
 		n.lane(lane, len(calls)).do(limit, calls, answer)
 	default:
-		n.single.do(ctx, line{lane, calls[0].Waiter()}, limit, detached(calls), answer)
+		n.single.do(ctx, line{min(lane, client.Background), calls[0].Waiter()}, limit, detached(calls), answer)
 	}
 }
 
 // lane returns the lane for so many calls. The first renewal of a process would wait for a
 // connection, which takes long in a busy process or to a distant node. So the other lane takes a
-// few calls meanwhile.
+// few renewals meanwhile. It takes no pending release, which may wait for its answer for longer than
+// the calls behind it may.
 func (n *Node) lane(number client.Lane, calls int) *lane {
 	const few = 16
-	l := n.lanes[number]
+	l := n.lanes[min(number, client.Background)]
 	if number == client.Background && !l.prepare() && calls <= few && n.lanes[client.Foreground].isConnected() {
 		return n.lanes[client.Foreground]
 	}
