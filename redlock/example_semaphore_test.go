@@ -90,7 +90,7 @@ func ExampleSemaphore_rateLimit() {
 	for range 3 {
 		permit, err := calls.TryLock(ctx) // Lock waits for the next permit instead
 		if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
-			fmt.Println("too many calls; try again within a minute:", held.TTL <= time.Minute)
+			fmt.Println("too many calls; try again in", held.TTL.Round(time.Minute))
 			continue
 		}
 		exitOn(err)
@@ -100,5 +100,5 @@ func ExampleSemaphore_rateLimit() {
 	// Output:
 	// calling
 	// calling
-	// too many calls; try again within a minute: true
+	// too many calls; try again in 1m0s
 }
