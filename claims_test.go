@@ -11,9 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// The pages that say what other software does name what has run, in comments that readers do not
-// see. The comment above a table names scripts; a comment in a row has labels of the lines that
-// they print, or tests. A section, or a row, that nobody can run says so with its source and version.
+// The pages about other software name a run for each claim, in comments that readers do not see. The
+// comment above a table names scripts; a comment in a row has labels of the lines that they print,
+// or tests. A section or a row without a run names its source and version.
 func TestDocsEachClaimNamesItsRun(t *testing.T) {
 	tests := testFuncs(t)
 	for _, page := range []string{"coming-from.md", "compared.md", "election.md", "matrix.md", "adapters.md"} {
@@ -41,7 +41,7 @@ func TestDocsEachClaimNamesItsRun(t *testing.T) {
 			case unrun || unrunnable.MatchString(line):
 			case above != "" && !ok && strings.Contains(above, ".ci/"): // it writes the rows
 			case !ok:
-				t.Errorf("docs/%s: no comment names what has run for the row\n%s", page, line)
+				t.Errorf("docs/%s: no comment names the run of the row\n%s", page, line)
 			case !strings.HasPrefix(labels, "no run: "):
 				labels, _, _ = strings.Cut(labels, " -->")
 				for label := range strings.SplitSeq(labels, "; ") {

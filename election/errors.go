@@ -33,7 +33,7 @@ const maxValue = 64 << 10
 // checkValue refuses a value that is too long.
 func checkValue(value string) error {
 	if len(value) > maxValue {
-		return errs.Misusef("quorumlock: election: the value has %d bytes: use at most %d, such as an address, and keep what is longer elsewhere", len(value), maxValue)
+		return errs.Misusef("quorumlock: election: the value has %d bytes: use at most %d, such as an address, and keep longer data elsewhere", len(value), maxValue)
 	}
 	return nil
 }

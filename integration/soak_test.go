@@ -25,7 +25,7 @@ var (
 	soakSeed   = flag.Uint64("soak-seed", 1, "the seed of TestSoak's faults; 0: a random one")
 	soakRest   = flag.Duration("soak-rest", 0, "how long TestSoak rests after each round")
 	soakTTL    = flag.Duration("soak-ttl", workTTL, "the TTL of TestSoak's locks: longer for a machine that is busy")
-	soakReport = flag.String("soak-report", "", "the file for the report of TestSoak, which each round writes anew")
+	soakReport = flag.String("soak-report", "", "the file for the report of TestSoak; each round overwrites it")
 )
 
 const (
@@ -192,7 +192,7 @@ func (s *soak) strike(t *testing.T, w *workload, crowded bool) {
 		heal()
 	}
 	for _, m := range s.fleet {
-		if m.ahead != 0 { // it may forget, and would keep what is there for minutes
+		if m.ahead != 0 { // it may forget, and would keep its keys for minutes
 			m.step(t, -m.ahead)
 			must(t, m.admin.FlushAll(patiently(t)).Err())
 		}

@@ -161,7 +161,7 @@ func TestAFileThatCannotBeFollowedChangesNothing(t *testing.T) {
 		"half written": {guardLines, func(t *testing.T, w town, file string) {
 			w["c"].Kill()
 			testkit.Must(t, os.WriteFile(file, []byte(guardLines+plain+"d"), 0o600), "WriteFile")
-		}, "it does not end with a new line, as if half written"},
+		}, "it does not end with a newline, as if half written"},
 		"empty": {guardLines, func(t *testing.T, w town, file string) {
 			testkit.Must(t, os.WriteFile(file, nil, 0o600), "WriteFile")
 		}, "it is empty"},

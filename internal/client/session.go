@@ -225,8 +225,8 @@ func (c *session) timeout() {
 	}
 	defer c.lock.client.End()
 	if c.place == nil {
-		// Go runs the function of a timer at once. If goroutines compute, those that read the answers
-		// to a TryLock wait for their turn. This lets them go first, and measures how long that takes.
+		// Go runs the function of a timer at once. If goroutines compute, the readers of a TryLock's
+		// answers wait for their turn. This lets them go first, and measures the delay.
 		runtime.Gosched()
 	}
 	c.tick(c.lock.client.time())

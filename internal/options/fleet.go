@@ -92,7 +92,7 @@ func readFleet(env map[string]string) (Fleet, error) {
 		}
 		f.Nodes, f.Where, f.File = urls, NodesFileVariable, regular(file)
 		if !ends {
-			f.Partial = errs.Misusef("%s: %s does not end with a new line, as if half written: end its last line", NodesFileVariable, file)
+			f.Partial = errs.Misusef("%s: %s does not end with a newline, as if half written: end its last line", NodesFileVariable, file)
 		}
 	case f.Where != NodesVariable:
 		return f, errs.Misusef("%s and %s both name nodes: use one of them", f.places[NodesVariable], NodesFileVariable)
@@ -128,7 +128,7 @@ func (f *Fleet) readFile(file string, values map[string]string) error {
 	case len(strings.TrimSpace(string(text))) == 0:
 		return bad("it is empty: write NAME=value lines, such as %s=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3", NodesVariable)
 	case text[len(text)-1] != '\n':
-		return bad("it does not end with a new line, as if half written: end its last line")
+		return bad("it does not end with a newline, as if half written: end its last line")
 	}
 	n := 0
 	for line := range strings.Lines(string(text)) {
@@ -141,7 +141,7 @@ func (f *Fleet) readFile(file string, values map[string]string) error {
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		switch {
 		case !ok || !variableName.MatchString(name):
-			return bad("line %d has not the form NAME=value: use one of %s", n, strings.Join(shared, ", "))
+			return bad("line %d is not of the form NAME=value: use one of %s", n, strings.Join(shared, ", "))
 		case !slices.Contains(shared, name):
 			return bad("line %d: %s cannot be set in a file: use one of %s", n, name, strings.Join(shared, ", "))
 		case value == "":
@@ -245,8 +245,8 @@ func (f *Fleet) Contradiction(opts []quorumlock.Option) error {
 	return nil
 }
 
-// Replaced compares the settings with those of a later reading. It returns the positions of the
-// nodes that have another address, one at most, and of those that have only other credentials. The
+// Replaced compares the settings with those of a later reading. It returns the position of the node
+// with another address, or -1, and the positions of the nodes with other credentials alone. The
 // error is the reason why a running client cannot follow the change.
 func (f *Fleet) Replaced(to *Fleet) (moved int, rekeyed []int, err error) {
 	const fix = "put it back, or stop every client before you start the first with the new value"
@@ -319,7 +319,7 @@ func hostPort(u *url.URL) string {
 
 // Follow makes a client of package redlock follow changes of its settings file.
 type Follow struct {
-	Settings Fleet                         // those that the client was made with
+	Settings Fleet                         // of the client at its start
 	Dial     func(url string) (any, error) // makes a *node.Node, as for the client
 }
 

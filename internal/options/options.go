@@ -120,7 +120,7 @@ func check(s *Settings) error {
 		return errs.Misusef("quorumlock: WithLabel(%.80q): use 1 to %d letters, digits, dots, underscores and hyphens, or leave the option out", s.Label, settings.MaxLabel)
 	}
 	if len(s.Data) > maxData {
-		return errs.Misusef("quorumlock: WithData has %d bytes: use at most %d, such as the ID of a job, and keep what is longer elsewhere", len(s.Data), maxData)
+		return errs.Misusef("quorumlock: WithData has %d bytes: use at most %d, such as the ID of a job, and keep longer data elsewhere", len(s.Data), maxData)
 	}
 	if !utf8.ValidString(s.Data) {
 		return errs.Misusef("quorumlock: WithData(%.80q) is not valid UTF-8: use text, such as base64 of other bytes", s.Data)
