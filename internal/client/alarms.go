@@ -44,7 +44,7 @@ func (c *Client) wakeAt(w *session, at time.Duration) {
 		a.due[at] = next
 		heap.Push(&a.queue, next)
 	}
-	w.alarmed = alarmed{next, len(next.calls)}
+	w.alarm.place = alarmed{next, len(next.calls)}
 	next.calls = append(next.calls, w)
 	c.setAlarm()
 }
@@ -72,16 +72,16 @@ func (c *Client) cancelAlarm(w *session) {
 
 // remove takes a call out of its alarm. The caller holds mu.
 func (a *alarms) remove(w *session) {
-	from, i := w.alarmed.in, w.alarmed.index
+	from, i := w.alarm.place.in, w.alarm.place.index
 	if from == nil {
 		return
 	}
 	last := len(from.calls) - 1
 	from.calls[i] = from.calls[last]
-	from.calls[i].alarmed.index = i
+	from.calls[i].alarm.place.index = i
 	from.calls[last] = nil
 	from.calls = from.calls[:last]
-	w.alarmed = alarmed{}
+	w.alarm.place = alarmed{}
 	if last == 0 {
 		delete(a.due, from.at)
 		heap.Remove(&a.queue, from.index)
@@ -102,7 +102,7 @@ func (c *Client) ring() {
 		next := heap.Pop(&a.queue).(*alarm)
 		delete(a.due, next.at)
 		for _, w := range next.calls {
-			w.alarmed = alarmed{}
+			w.alarm.place = alarmed{}
 		}
 		due = append(due, next.calls...)
 	}

@@ -95,6 +95,12 @@ const (
 	splitTime  = time.Second           // no new attempt later; four node timeouts if longer
 )
 
+// taking is an Attach; empty for other calls.
+type taking struct {
+	parked *Parked // the hold that is taken over
+	split  bool    // it failed because of another Attach
+}
+
 // Attach takes over a detached hold of l.
 func (l *Lock) Attach(ctx context.Context, p *Parked) (*quorumlock.Lease, error) {
 	need, cells := l.Quorum()
@@ -123,14 +129,14 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 	for try := 1; ; try++ {
 		c := l.newSession(&config, l.client.nextTicket(), nil, w)
 		c.caller.Former = p.Owner
-		c.parked = p
+		c.taking.parked = p
 		lease, err := c.run(ctx, ctx, nil)
 		if lease != nil {
 			l.saw(l.client.mono(), p.Source.Token)
 			return lease, nil
 		}
 		c.mu.Lock()
-		split, taker := c.split, c.machine.TakenOver()
+		split, taker := c.taking.split, c.machine.TakenOver()
 		pause := splitPause<<min(try, 6)/4 + time.Duration(c.machine.Draw(int(splitPause<<min(try, 6)/2)))
 		c.mu.Unlock()
 		if err == nil { // the hold ended before there was a lease
@@ -161,13 +167,13 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 func (c *session) attachFailure(why core.Reason) error {
 	switch why {
 	case core.Gone:
-		return c.lock.gone(c.parked, c.nodeErrors())
+		return c.lock.gone(c.taking.parked, c.nodeErrors())
 	case core.NotALock:
 		return c.notALock()
 	case core.TooLate:
 		return c.tooLate()
 	case core.Held:
-		c.split = true
+		c.taking.split = true
 		if len(c.nodeErrors()) == 0 {
 			return c.heldError()
 		}

@@ -18,7 +18,7 @@ import (
 
 // failure returns the error of a failed attempt.
 func (c *session) failure(why core.Reason) error {
-	if c.parked != nil {
+	if c.taking.parked != nil {
 		return c.attachFailure(why)
 	}
 	switch why {
@@ -52,7 +52,7 @@ func (c *session) notALock() error {
 }
 
 func (c *session) tooLate() error {
-	if c.parked != nil {
+	if c.taking.parked != nil {
 		return fmt.Errorf("%w: too little time is left for the detached hold of %q: detach it for longer or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.name)
 	}
 	return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)

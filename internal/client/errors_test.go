@@ -84,7 +84,7 @@ func TestALateGrantHasAnErrorOfItsOwn(t *testing.T) {
 		"the end of the TTL":       {core.TooLate, nil, "nothing is left of the TTL"},
 		"the end of a parked hold": {core.TooLate, &Parked{}, "too little time is left for the detached hold"},
 	} {
-		c := &session{lock: l, parked: tt.parked, machine: core.New(&core.Config{Tree: core.Majority(1, 1)}, nil, 1)}
+		c := &session{lock: l, taking: taking{parked: tt.parked}, machine: core.New(&core.Config{Tree: core.Majority(1, 1)}, nil, 1)}
 		c.machine.Cells[0].Err = errors.New("refused")
 		err := c.failure(tt.why)
 		if !errors.Is(err, quorumlock.ErrTooLate) || errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, quorumlock.ErrHeld) || !strings.Contains(err.Error(), tt.text) {

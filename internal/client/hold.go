@@ -145,7 +145,7 @@ func (c *session) ValidUntil() time.Time {
 
 // validUntil is ValidUntil for callers that hold mu.
 func (c *session) validUntil() time.Time {
-	at, now := c.lock.client.clocks() // the wall clock may have been set since the hold began
+	at, now := c.lock.client.read() // the wall clock may have been set since the hold began
 	left := c.machine.Remaining(at)
 	if c.hold.isOver() {
 		left = min(left, c.hold.ended-at.Mono)
@@ -186,7 +186,7 @@ func (c *session) begin(ctx context.Context) (*quorumlock.Lease, error) {
 	var lease *quorumlock.Lease
 	if err == nil && c.isAlive(now) {
 		lease = c.lease(ctx)
-		if c.parked != nil { // until the first renewal, the nodes keep the expiry of the Detach
+		if c.taking.parked != nil { // until the first renewal, the nodes keep the expiry of the Detach
 			c.applyAt(now, core.Event{Kind: core.Extend})
 		}
 	}
@@ -319,7 +319,7 @@ func (c *session) giveUp() {
 		return
 	}
 	now := c.lock.client.time()
-	if c.parked != nil {
+	if c.taking.parked != nil {
 		c.endHold(now, core.Event{Kind: core.GiveBack})
 	} else {
 		c.unlock(now)
@@ -381,8 +381,8 @@ func (c *session) endHold(now core.Time, e core.Event) {
 	}
 	c.applyAt(now, e)
 	c.lock.client.cancelAlarm(c)
-	if c.timer != nil {
-		c.timer.Stop()
+	if c.alarm.timer != nil {
+		c.alarm.timer.Stop()
 	}
 }
 

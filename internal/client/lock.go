@@ -202,7 +202,7 @@ func (l *Lock) tryOnce(ctx context.Context, w *watch, config *core.Config, over 
 			return nil, errs.Join(over, err)
 		}
 		c := l.newSession(config, ticket, nil, w)
-		c.over = over
+		c.tries.over = over
 		lease, err := c.run(ctx, ctx, nil)
 		if !again && errors.Is(err, quorumlock.ErrNoQuorum) && ctx.Err() == nil && c.wasCutOff() {
 			again = true

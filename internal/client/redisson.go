@@ -32,6 +32,14 @@ type listening struct {
 	nudge   *time.Timer      // for the look of a waiter that is not first in the queue; nil if not set
 }
 
+// meeting is what a session has had to do with Redisson's clients.
+type meeting struct {
+	// Cells with a scheduled look: see meetRedisson. An attempt follows the looks of a quorum, so
+	// with a look for each refusal there would be more and more attempts.
+	looks map[int]bool
+	tried *engine.Peers[*listening] // of the last cell handed over before the others, or nil
+}
+
 // meetRedisson records a refusal that names a Redisson client. If the peers publish no releases,
 // and the call is first in the queue, it looks again soon. The caller holds mu.
 func (c *session) meetRedisson(cell int, r core.Reply) {
@@ -56,15 +64,15 @@ func (c *session) meetRedisson(cell int, r core.Reply) {
 		s.timer = time.AfterFunc(engine.PeerMemory, func() { client.forgetRedisson(false) })
 	}
 	s.mu.Unlock()
-	if silent && c.waits != nil && r.Position <= 1 && !c.looks[cell] {
-		if c.looks == nil {
-			c.looks = make(map[int]bool)
+	if silent && c.waits != nil && r.Position <= 1 && !c.met.looks[cell] {
+		if c.met.looks == nil {
+			c.met.looks = make(map[int]bool)
 		}
-		c.looks[cell] = true
+		c.met.looks[cell] = true
 		client.lookAfter(c, key, engine.PollInterval/2+time.Duration(c.machine.Draw(int(engine.PollInterval))), func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			delete(c.looks, cell)
+			delete(c.met.looks, cell)
 		})
 	}
 }
@@ -118,7 +126,7 @@ func (c *session) joinRedisson() {
 	defer s.mu.Unlock()
 	for i, cell := range c.lock.keys {
 		if p := s.At(cell); p != nil && p.Driver != nil {
-			p.Driver.waiters[c], c.hears = i, true
+			p.Driver.waiters[c], c.ears.hears = i, true
 		}
 	}
 }
@@ -144,7 +152,7 @@ func (c *session) listenToRedisson() {
 			p.Driver = &listening{waiters: make(map[*session]int)}
 		}
 		l := p.Driver
-		l.waiters[c], c.hears = i, true
+		l.waiters[c], c.ears.hears = i, true
 		s.mu.Unlock()
 		if l.stop == nil {
 			l.stop = cell.Node.Listen(wire.UnlockChannel(cell.Name), func(message string) { client.heardRedisson(cell, message) })
@@ -288,7 +296,7 @@ func (c *session) handedBeside(now core.Time, cell int) {
 	taken, tried := s.Handed(c, c.lock.keys[cell], c.lock.keys, trips)
 	s.mu.Unlock()
 	if tried != nil {
-		c.tried = tried
+		c.met.tried = tried
 	}
 	for _, i := range taken {
 		c.applyAt(now, core.Event{Kind: core.Taken, Cell: int32(i)})
@@ -298,11 +306,11 @@ func (c *session) handedBeside(now core.Time, cell int) {
 // grantedBeside records that the handoff of a cell before the others led to a grant, if there was
 // one. The caller holds mu.
 func (c *session) grantedBeside() {
-	if c.tried != nil {
+	if c.met.tried != nil {
 		s := &c.lock.client.redisson
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		c.tried.Granted()
+		c.met.tried.Granted()
 	}
 }
 

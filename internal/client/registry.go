@@ -1,12 +1,10 @@
 package client
 
 import (
-	"crypto/rand"
-	"encoding/binary"
+	"cmp"
 	"iter"
 	"math"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -14,43 +12,55 @@ import (
 	"github.com/quorumlock/quorumlock/internal/engine"
 )
 
-// waiterOf returns the waiter of a call, and the owner of its first attempt. Both share one
-// allocation.
-func (c *Client) waiterOf(number uint64) (waiter, first quorumlock.Owner) {
-	var memory [128]byte
-	b := append(append(memory[:0], c.id...), ':')
-	b = strconv.AppendUint(b, number, 10)
-	first = quorumlock.Owner(append(b, ".1"...)) // as wire.OwnerOf
-	return first[:len(b)], first
+// registry has the waiting and holding calls of a client; guarded by Client.mu.
+type registry struct {
+	live    map[uint64]*session // by number
+	former  engine.Ended
+	held    int         // number of calls in live that hold
+	holders index       // holds
+	waiters index       // calls of Lock with WithOwner, until they return
+	clock   *time.Timer // compares the clocks while held > 0
+	seen    core.Time   // the clocks at the last comparison
 }
 
-// newNumber returns the number of a call. Two copies of a process restored from one image share
-// their client's identity and counters, but must have different owners. So the number is random,
-// mixed with the time: even with equal randomness, copies seldom draw in the same nanosecond.
-// Simulations count, because they need the same numbers in every run.
-func (c *Client) newNumber(order uint64) uint64 {
-	if c.jitter != nil {
-		return order
+// all returns the waiting and holding calls, the oldest first.
+func (c *Client) all() []*session { return c.liveCalls(true) }
+
+// waiting returns the waiting calls, the oldest first.
+func (c *Client) waiting() []*session { return c.liveCalls(false) }
+
+func (c *Client) liveCalls(holding bool) []*session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []*session
+	for _, w := range c.live {
+		if holding || !w.listed.holds {
+			all = append(all, w)
+		}
 	}
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
-	return (binary.LittleEndian.Uint64(b[:])^uint64(time.Now().UnixNano()))%numbers + numbers
+	slices.SortFunc(all, func(a, b *session) int { return cmp.Compare(a.order, b.order) })
+	return all
 }
 
-const numbers = 1 << 52 // the range of the random numbers, which have 16 digits
-
-// numberOf returns the number of the call that an owner of this client belongs to.
-func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
-	rest, ok := strings.CutPrefix(string(o), c.id+":")
-	if !ok {
-		return 0, false
+// compareClocks makes every call check its deadline if the clocks have moved apart.
+func (c *Client) compareClocks() {
+	if c.Begin() != nil {
+		return
 	}
-	digits := 0
-	for digits < len(rest) && '0' <= rest[digits] && rest[digits] <= '9' {
-		digits++
+	defer c.End()
+	c.mu.Lock()
+	now := c.time()
+	stepped := engine.Suspended(c.seen, now)
+	c.seen = now
+	if c.held > 0 {
+		c.clock.Reset(engine.ClockCheck)
 	}
-	number, err := strconv.ParseUint(rest[:digits], 10, 64)
-	return number, err == nil
+	c.mu.Unlock()
+	if stepped {
+		for _, w := range c.all() {
+			w.step(core.Event{Kind: core.Tick})
+		}
+	}
 }
 
 // waiter returns the waiting or holding call of an owner of this client, or nil.
@@ -120,6 +130,7 @@ func (c *Client) enlist(w *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live[w.number] = w
+	c.sessions++
 }
 
 // hold records that a call has the lock. It returns ErrClosed once the client has been stopped.
@@ -141,7 +152,7 @@ func (c *Client) addHolder(now core.Time, w *session) (held bool, err error) {
 	if c.live[w.number] != w { // it is lost already
 		return false, nil
 	}
-	w.holds = true
+	w.listed.holds = true
 	c.held++
 	c.addHold(w, w.lock.spots("", true))
 	if o := w.lock.set.Owner; o != "" {
@@ -171,20 +182,21 @@ func (c *Client) dropCall(w *session) (held bool) {
 		return false
 	}
 	delete(c.live, w.number)
+	c.sessions--
 	// Its last requests may take the node timeout.
 	c.former.Turn(c.mono(), max(engine.EndedMemory, 2*w.lock.set.NodeTimeout))
 	c.former.Add(w.number)
-	if w.holds {
+	if w.listed.holds {
 		c.held--
 		if c.held == 0 {
 			c.clock.Stop()
 		}
-		c.holders.remove(w.links)
-		w.links = nil
+		c.holders.remove(w.listed.links)
+		w.listed.links = nil
 		c.paces.end(w.lock)
 	}
 	c.checkIdle()
-	return w.holds
+	return w.listed.holds
 }
 
 // spot is the key by which a hold and a call of one owner find each other: the names of a lock, or
@@ -207,6 +219,13 @@ func (l *Lock) spots(o quorumlock.Owner, holds bool) iter.Seq[spot] {
 			}
 		}
 	}
+}
+
+// listed is the place of a session in the registry.
+type listed struct {
+	holds bool  // set by Client.hold
+	links *link // the hold in holders
+	link  link  // the last of links
 }
 
 // link is a hold, or a waiting call of Lock, at a spot.
@@ -249,12 +268,12 @@ func (x index) remove(k *link) {
 // addHold adds a hold at spots, and wakes the calls that wait there. The caller holds mu.
 func (c *Client) addHold(w *session, spots iter.Seq[spot]) {
 	for at := range spots {
-		k := &w.link
-		if w.links != nil {
+		k := &w.listed.link
+		if w.listed.links != nil {
 			k = new(link)
 		}
-		*k = link{at: at, session: w, next: w.links}
-		w.links = c.holders.add(k)
+		*k = link{at: at, session: w, next: w.listed.links}
+		w.listed.links = c.holders.add(k)
 		for k := c.waiters[at]; k != nil; k = k.older {
 			select {
 			case k.entered <- struct{}{}:
@@ -329,7 +348,7 @@ func (c *Client) holdOf(o quorumlock.Owner, l *Lock, is func(*session) bool) *se
 	n, own := c.numberOf(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.live[n]; own && w != nil && w.holds && is(w) {
+	if w := c.live[n]; own && w != nil && w.listed.holds && is(w) {
 		return w
 	}
 	for at := range l.spots(o, false) {

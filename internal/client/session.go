@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,60 +24,82 @@ import (
 // Steps may come from any goroutine. One goroutine at a time sends the calls of all steps, in the
 // order of the steps and without mu: see flush.
 type session struct {
-	lock    *Lock
-	watch   *watch // nil without an Observer
-	number  uint64 // in the call's owners
-	order   uint64 // position among the client's calls, from 1
-	caller  wire.Caller
-	place   *place        // in the local queue; nil for TryLock and Attach
-	decided chan struct{} // closed when outcome is set
-	waits   chan struct{} // tells run's goroutine to listen; capacity 1; nil without place
-	holds   bool          // set by Client.hold; guarded by Client.mu, like links
-	links   *link         // the hold in Client.holders
-	link    link          // the last of links
+	lock   *Lock
+	watch  *watch // nil without an Observer
+	number uint64 // in the call's owners
+	order  uint64 // position among the client's calls, from 1
+	caller wire.Caller
+	place  *place        // in the local queue; nil for TryLock and Attach
+	waits  chan struct{} // tells run's goroutine to listen; capacity 1; nil without place
+	ears   ears          // used by the call's goroutine only
+	listed listed        // guarded by Client.mu
 
-	downgraded atomic.Bool // other owners may share the hold; never reset
+	downgraded atomic.Bool  // other owners may share the hold; never reset
+	window     atomic.Int64 // of the release for Redisson's clients: see leaveOpen
 
 	mu      sync.Mutex
 	machine *core.Machine
 	at      core.Time       // of the last event
 	ctx     context.Context // of the caller that waits for the replies; Background without one
-	outcome core.Outcome
-	last    error // error of the last attempt with a known reason
-	// Joined to refusals that may end with time: DeadlineExceeded for a Lock without time to wait.
-	over       error
-	timer      *time.Timer
-	armed      time.Duration // when timer or the alarm comes, by the monotonic clock; 0 if not set
-	alarmed    alarmed       // of a hold, in place of timer
-	todo       []core.Call   // not sent yet
-	spare      []core.Call   // memory for later calls; length 0
-	busy       bool          // a goroutine is in flush
-	fails      bool          // flush closes decided
-	asked      int           // requests with the first attempt, without those that were recalled
-	recalls    bool          // some were recalled
-	ticket     int64         // of the last attempt: see setTicket
-	unsure     bool          // too few node clocks were known for ticket
-	acceptance engine.Acceptance
-	tried      *engine.Peers[*listening] // of the last cell handed over before the others, or nil
-	parked     *Parked                   // the hold that an Attach takes over; nil for other calls
-	split      bool                      // an Attach failed because of another Attach
-	failures   int                       // consecutive attempts without a quorum or too late
-	hold       hold
-	// Cells with a scheduled look: see meetRedisson. An attempt follows the looks of a quorum, so
-	// with a look for each refusal there would be more and more attempts.
-	looks map[int]bool
+	end     end
+	tries   tries
+	outbox  outbox
+	alarm   alarmClock
+	met     meeting
+	taking  taking
+	hold    hold
+}
 
-	// Window of the release for Redisson's clients: see leaveOpen.
-	window atomic.Int64
-	// Subscribed to the client's channel. Only the call's goroutine uses it, hears and sources.
-	listens bool
-	hears   bool     // subscribed to Redisson's channel at some cell
-	sources []source // its channels if a node has shard channels; nil otherwise
+// end is how a call ends for its caller.
+type end struct {
+	decided chan struct{} // closed when outcome is set
+	outcome core.Outcome
+	fails   bool // flush closes decided
+}
+
+// tries is what the attempts of a call leave for the next, and for its error.
+type tries struct {
+	last     error // error of the last attempt with a known reason
+	over     error // joined to refusals that may end with time: DeadlineExceeded for a Lock without time to wait
+	failures int   // consecutive attempts without a quorum or too late
+	asked    int   // requests with the first attempt, without those that were recalled
+	recalls  bool  // some were recalled
+	ticket   int64 // of the last attempt: see setTicket
+	unsure   bool  // too few node clocks were known for ticket
+	verdicts engine.Acceptance
+}
+
+// alarmClock wakes a session.
+type alarmClock struct {
+	timer *time.Timer
+	at    time.Duration // when timer or the alarm comes, by the monotonic clock; 0 if not set
+	place alarmed       // of a hold, in place of timer
+}
+
+// outbox has the calls that a session has yet to send. One goroutine at a time sends them.
+type outbox struct {
+	todo  []core.Call
+	spare []core.Call // memory for later calls; length 0
+	busy  bool        // a goroutine is in flush
+}
+
+// take empties the outbox.
+func (o *outbox) take() []core.Call {
+	calls := o.todo
+	o.todo = o.spare
+	return calls
+}
+
+// reuse takes the memory of sent calls back. Most sessions need one buffer.
+func (o *outbox) reuse(calls []core.Call) {
+	if o.spare = calls[:0]; len(o.todo) == 0 {
+		o.todo, o.spare = o.spare, o.todo
+	}
 }
 
 // newSession returns a session that has not started.
 func (l *Lock) newSession(config *core.Config, ticket int64, p *place, w *watch) *session {
-	c := &session{lock: l, watch: w, place: p, decided: make(chan struct{})}
+	c := &session{lock: l, watch: w, place: p, end: end{decided: make(chan struct{})}}
 	if p != nil {
 		c.caller.Secret, c.waits = rand.Text(), make(chan struct{}, 1)
 	}
@@ -115,8 +136,8 @@ func (c *session) applyAt(now core.Time, e core.Event) {
 	attempt, _ := c.machine.Attempt()
 	fx := c.machine.Step(now, e)
 	c.at = now
-	c.todo = append(c.todo, fx.Calls...)
-	if c.watch != nil && c.outcome == core.Undecided {
+	c.outbox.todo = append(c.outbox.todo, fx.Calls...)
+	if c.watch != nil && c.end.outcome == core.Undecided {
 		if n, _ := c.machine.Attempt(); n > attempt {
 			c.watch.note(quorumlock.StepAttempt, nil)
 		}
@@ -153,7 +174,7 @@ func (c *session) applyAt(now core.Time, e core.Event) {
 		close(c.hold.released)
 	}
 	if fx.Outcome != core.Undecided {
-		c.outcome, c.ctx = fx.Outcome, context.Background()
+		c.end.outcome, c.ctx = fx.Outcome, context.Background()
 		if fx.Outcome == core.Acquired {
 			c.grantedBeside()
 		}
@@ -161,15 +182,15 @@ func (c *session) applyAt(now core.Time, e core.Event) {
 			c.watch.handed = true
 		}
 		if fx.Outcome == core.Failed && fx.Reason != core.Cancelled {
-			c.last = c.failure(fx.Reason)
-			if c.over != nil && fx.Reason != core.NotALock {
-				c.last = errs.Join(c.over, c.last)
+			c.tries.last = c.failure(fx.Reason)
+			if c.tries.over != nil && fx.Reason != core.NotALock {
+				c.tries.last = errs.Join(c.tries.over, c.tries.last)
 			}
 		}
 		if fx.Outcome == core.Acquired {
-			close(c.decided)
+			close(c.end.decided)
 		} else { // flush does: see notSent
-			c.fails = true
+			c.end.fails = true
 		}
 	}
 	c.arm()
@@ -184,18 +205,18 @@ func (c *session) failed(why core.Reason) {
 		c.watch.note(quorumlock.StepWaiting, nil)
 		return
 	}
-	c.last = c.failure(why)
-	c.watch.note(quorumlock.StepWaiting, c.last)
+	c.tries.last = c.failure(why)
+	c.watch.note(quorumlock.StepWaiting, c.tries.last)
 	message := "quorumlock: no quorum, trying again until there is one"
 	switch why {
 	case core.Held:
-		c.failures = 0
+		c.tries.failures = 0
 		return
 	case core.TooLate:
 		message = "quorumlock: granted too late, trying again"
 	}
-	if c.failures++; c.failures == 1 {
-		err := c.failure(why) // not c.last, to which the caller may add data: see withData
+	if c.tries.failures++; c.tries.failures == 1 {
+		err := c.failure(why) // not c.tries.last, to which the caller may add data: see withData
 		c.log(func(log *slog.Logger) { log.Warn(message, "lock", c.lock.name, "error", err) })
 	}
 }
@@ -203,19 +224,19 @@ func (c *session) failed(why core.Reason) {
 // arm sets the timer to the machine's next wake-up. The timer may fire early, but not late.
 func (c *session) arm() {
 	wake := c.machine.Wake()
-	if wake == 0 || c.armed != 0 && c.armed <= wake {
+	if wake == 0 || c.alarm.at != 0 && c.alarm.at <= wake {
 		return
 	}
-	c.armed = wake
+	c.alarm.at = wake
 	if c.machine.Phase() == core.Holding {
 		c.lock.client.wakeAt(c, wake)
 		return
 	}
 	in := wake - c.lock.client.mono()
-	if c.timer == nil {
-		c.timer = time.AfterFunc(in, c.timeout)
+	if c.alarm.timer == nil {
+		c.alarm.timer = time.AfterFunc(in, c.timeout)
 	} else {
-		c.timer.Reset(in)
+		c.alarm.timer.Reset(in)
 	}
 }
 
@@ -234,7 +255,7 @@ func (c *session) timeout() {
 
 func (c *session) tick(now core.Time) {
 	c.mu.Lock()
-	c.armed = 0
+	c.alarm.at = 0
 	c.applyAt(now, core.Event{Kind: core.Tick})
 	c.flush()
 }
@@ -242,27 +263,24 @@ func (c *session) tick(now core.Time) {
 // flush sends the calls in todo until none is left. If another goroutine does so already, flush
 // returns at once. The caller holds mu; flush releases it.
 func (c *session) flush() {
-	if c.busy {
+	if c.outbox.busy {
 		c.mu.Unlock()
 		return
 	}
-	c.busy = true
-	for len(c.todo) > 0 {
-		now, ctx := c.todo, c.ctx
-		c.todo = c.spare
+	c.outbox.busy = true
+	for len(c.outbox.todo) > 0 {
+		calls, ctx := c.outbox.take(), c.ctx
 		c.mu.Unlock()
-		c.send(ctx, now)
+		c.send(ctx, calls)
 		c.mu.Lock()
-		if c.spare = now[:0]; len(c.todo) == 0 { // most calls need one buffer
-			c.todo, c.spare = c.spare, c.todo
-		}
+		c.outbox.reuse(calls)
 	}
-	if c.busy = false; c.fails {
-		c.fails = false
+	if c.outbox.busy = false; c.end.fails {
+		c.end.fails = false
 		if c.notSent() {
-			c.last = errs.Join(c.over, quorumlock.ErrUnsent)
+			c.tries.last = errs.Join(c.tries.over, quorumlock.ErrUnsent)
 		}
-		close(c.decided)
+		close(c.end.decided)
 	}
 	c.mu.Unlock()
 }
@@ -272,7 +290,7 @@ func (c *session) flush() {
 // requests.
 func (c *session) notSent() bool {
 	attempts, _ := c.machine.Attempt()
-	return c.place == nil && attempts == 1 && c.recalls && c.asked == 0 && errors.Is(c.last, quorumlock.ErrNoQuorum)
+	return c.place == nil && attempts == 1 && c.tries.recalls && c.tries.asked == 0 && errors.Is(c.tries.last, quorumlock.ErrNoQuorum)
 }
 
 // send sends calls, grouped by node. ctx belongs to the caller that waits for the replies. Renewals
@@ -330,15 +348,15 @@ func (c *session) entry(asks bool) (wire.Entry, core.Time) {
 	if asks {
 		attempt, _ := c.machine.Attempt()
 		if attempt == 1 {
-			c.asked = len(c.lock.nodes)
+			c.tries.asked = len(c.lock.nodes)
 		}
 		c.setTicket(attempt)
 	}
-	ticket, unsure, at := c.ticket, c.unsure, c.at
+	ticket, unsure, at := c.tries.ticket, c.tries.unsure, c.at
 	c.mu.Unlock()
 	e := wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, Unsure: unsure, TTL: life, Callers: c.callers()}
 	if c.place != nil && c.place.queue.InOrder() {
-		e.Queue, e.Decided = c.place.queue, c.decided
+		e.Queue, e.Decided = c.place.queue, c.end.decided
 	}
 	return e, at
 }
@@ -447,8 +465,8 @@ func (b *request) recalled() {
 	c.mu.Lock()
 	now := c.lock.client.time()
 	if b.placed {
-		c.asked--
-		c.recalls = true
+		c.tries.asked--
+		c.tries.recalls = true
 	}
 	for i := range b.calls {
 		c.applyAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: engine.Recalled(b.calls[i].Do, answers)})
@@ -529,7 +547,7 @@ func (c *session) await(ctx, waiting context.Context, entered <-chan struct{}) (
 	for wait := true; wait; {
 		wait = false
 		select {
-		case <-c.decided:
+		case <-c.end.decided:
 		case <-c.waits:
 			if own == "" && len(c.lock.ofMutexes) > 0 {
 				if own = client.holderOf(c.lock); own != "" {
@@ -554,10 +572,10 @@ func (c *session) await(ctx, waiting context.Context, entered <-chan struct{}) (
 	}
 	if why != nil || again {
 		c.step(core.Event{Kind: core.Cancel})
-		<-c.decided
+		<-c.end.decided
 	}
 	c.mu.Lock()
-	acquired := c.outcome == core.Acquired
+	acquired := c.end.outcome == core.Acquired
 	c.mu.Unlock()
 	if acquired {
 		return c.begin(ctx)
@@ -569,12 +587,12 @@ func (c *session) await(ctx, waiting context.Context, entered <-chan struct{}) (
 	case errors.Is(why, quorumlock.ErrClosed), why != nil && c.place == nil:
 		return nil, why
 	case why != nil:
-		if held := c.lock.heldHere(); c.last == nil && held.Own {
+		if held := c.lock.heldHere(); c.tries.last == nil && held.Own {
 			return nil, errs.Join(why, held)
 		}
-		return nil, errs.Join(why, c.last)
+		return nil, errs.Join(why, c.tries.last)
 	}
-	return nil, c.last
+	return nil, c.tries.last
 }
 
 // waitsForOwn logs that the call may be within the hold that it waits for, without its context.
@@ -582,12 +600,4 @@ func (c *session) waitsForOwn(holder quorumlock.Owner) {
 	c.log(func(log *slog.Logger) {
 		log.Warn("quorumlock: a Lock has waited a whole TTL for one lease of its own process", "lock", c.lock.name, "owner", holder)
 	})
-}
-
-// seed returns a random seed for a machine, so that the pauses of machines differ.
-func (c *Client) seed() uint64 {
-	if c.jitter != nil {
-		return uint64(c.jitter(time.Duration(1 << 40)))
-	}
-	return mathrand.Uint64()
 }

@@ -32,6 +32,13 @@ type subscription struct {
 	closer  *time.Timer // ends the subscription after linger; nil while there are waiters
 }
 
+// ears are the subscriptions of a waiting call.
+type ears struct {
+	listens bool     // subscribed to the client's channel
+	hears   bool     // subscribed to Redisson's channel at some cell
+	sources []source // its channels if a node has shard channels; nil otherwise
+}
+
 // linger is how long a subscription without waiters stays open.
 const linger = 10 * time.Second
 
@@ -39,9 +46,9 @@ const linger = 10 * time.Second
 // waiting, and when messages of a node may have been missed. The node may have turned out since to
 // have shard channels, and to call the waiter there.
 func (c *session) listen() {
-	if now := c.lock.shardSources(); !c.listens || !slices.Equal(now, c.sources) {
-		was, listened := c.sources, c.listens
-		c.sources, c.listens = now, true
+	if now := c.lock.shardSources(); !c.ears.listens || !slices.Equal(now, c.ears.sources) {
+		was, listened := c.ears.sources, c.ears.listens
+		c.ears.sources, c.ears.listens = now, true
 		c.eachSource(now, c.lock.client.listen)
 		if listened {
 			c.eachSource(was, c.lock.client.unlisten)
@@ -54,10 +61,10 @@ func (c *session) listen() {
 
 // unlisten ends the effect of listen, when the call returns.
 func (c *session) unlisten() {
-	if c.listens {
-		c.eachSource(c.sources, c.lock.client.unlisten)
+	if c.ears.listens {
+		c.eachSource(c.ears.sources, c.lock.client.unlisten)
 	}
-	if c.hears {
+	if c.ears.hears {
 		c.ignoreRedisson()
 	}
 }

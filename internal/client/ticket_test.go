@@ -58,7 +58,7 @@ func TestAWaiterThatIsFirstAtAMinorityAsksAgain(t *testing.T) {
 			}
 			k.judged(c.time(), b, replies)
 			asks := 0
-			for _, call := range k.todo {
+			for _, call := range k.outbox.todo {
 				if call.Attempt == 2 {
 					asks++
 				}

@@ -40,7 +40,7 @@ func (c *session) setTicket(attempt int32) {
 	if c.place != nil {
 		place = &c.place.Place
 	}
-	c.ticket, c.unsure = engine.TicketOf(place, c.caller.Ticket, attempt, known)
+	c.tries.ticket, c.tries.unsure = engine.TicketOf(place, c.caller.Ticket, attempt, known)
 }
 
 // settle records that all nodes have this ticket, or have been sent it. The next caller in the
@@ -59,7 +59,7 @@ func (c *session) settle(ticket int64) {
 // judged checks the nodes' use of the unsure ticket of a first attempt. The caller holds mu.
 func (c *session) judged(now core.Time, b *request, replies []wire.Reply) {
 	for i := range replies {
-		v := c.acceptance.Judge(&b.calls[i], &b.entry, &replies[i], len(c.lock.cells))
+		v := c.tries.verdicts.Judge(&b.calls[i], &b.entry, &replies[i], len(c.lock.cells))
 		if v.Settled {
 			c.settle(b.entry.Ticket)
 		}

@@ -19,7 +19,7 @@ import (
 var mutexes = map[string]reflect.Type{
 	"internal/client/alarms.go":         reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/session.go":        reflect.TypeFor[lockorder.Session](),
-	"internal/client/client.go":         reflect.TypeFor[lockorder.Leaf](),
+	"internal/client/life.go":           reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/permits.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/pending.go":        reflect.TypeFor[lockorder.Leaf](),
 	"internal/client/admission.go":      reflect.TypeFor[lockorder.Leaf](),
