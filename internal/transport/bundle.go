@@ -33,22 +33,22 @@ func (n *Node) bundles(k *connection) bool {
 
 // mostInBundle returns the number of calls that a bundle may have; limit is how long the node may
 // be silent. The caller holds mu.
-func (l *lane) mostInBundle(limit time.Duration) int {
-	return int(min(maxBundle, min(bundleTime, limit/8)/max(l.perCall, 1)))
+func (m *meter) mostInBundle(limit time.Duration) int {
+	return int(min(maxBundle, min(bundleTime, limit/8)/max(m.perCall, 1)))
 }
 
 // mostFresh returns the number of calls beyond which a pipeline takes no first attempts: a release
 // behind it must not wait for long.
-func (l *lane) mostFresh() int {
-	return int(max(maxBundle/8, min(4*maxBundle, 4*bundleTime/max(l.perCall, 1))))
+func (m *meter) mostFresh() int {
+	return int(max(maxBundle/8, min(4*maxBundle, 4*bundleTime/max(m.perCall, 1))))
 }
 
-// served records how long a pipeline took the server. The caller holds mu.
-func (l *lane) served(k *connection, f *pipeline) {
-	took := l.heard.Sub(later(f.sent, l.over)) - k.trip - l.answers
-	l.over, l.answers = l.heard, 0
+// served records how long a pipeline took the server, beside a round trip.
+func (m *meter) served(f *pipeline, trip time.Duration) {
+	took := m.heard.Sub(later(f.sent, m.over)) - trip - m.answers
+	m.over, m.answers = m.heard, 0
 	if len(f.calls) >= minBundle {
-		l.perCall += (max(took, 0)/time.Duration(len(f.calls)) - l.perCall) / 4
+		m.perCall += (max(took, 0)/time.Duration(len(f.calls)) - m.perCall) / 4
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *lane) served(k *connection, f *pipeline) {
 func (l *lane) slower() {
 	for _, f := range l.underWay {
 		if n := len(f.calls) - f.alone; n > 0 {
-			l.perCall = max(l.perCall, f.limit/time.Duration(n))
+			l.meter.perCall = max(l.meter.perCall, f.limit/time.Duration(n))
 		}
 	}
 }

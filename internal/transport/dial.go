@@ -226,14 +226,14 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (*connection, erro
 	if title != nil {
 		_ = pipe.ClientSetName(ctx, *title)
 	}
-	asked := askServer(ctx, pipe, laneProtocol, l.noInfos < 2 || time.Since(l.noInfo) > infoPause)
+	asked := askServer(ctx, pipe, laneProtocol, l.dialling.noInfos < 2 || time.Since(l.dialling.noInfo) > infoPause)
 	cmds, err := pipe.Exec(ctx)
 	switch {
 	case asked.onlyInfoFailed():
-		l.noInfo = time.Now()
-		l.noInfos++
+		l.dialling.noInfo = time.Now()
+		l.dialling.noInfos++
 	case asked.info.Val() != nil || answered(asked.info.Err()):
-		l.noInfos = 0
+		l.dialling.noInfos = 0
 	}
 	if ready {
 		err = broken(ctx, cmds)

@@ -2,12 +2,8 @@ package transport
 
 import (
 	"context"
-	"fmt"
-	"iter"
 	"math"
 	"os"
-	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +19,7 @@ import (
 //
 // The limit of a request is a time of silence. It begins with the sending, and begins again with
 // each reply on the lane, since a node that answers serves its calls in turn. So a call never fails
-// because others wait. The process's own slowness does not count: see ownTime.
+// because others wait. The process's own slowness does not count: see stopwatch.
 //
 // Invariants:
 //
@@ -46,55 +42,38 @@ import (
 // while holding mu.
 type lane struct {
 	node   *Node
-	number int           // a client.Lane
-	wake   chan struct{} // wakes the worker; capacity 1
+	number int             // a client.Lane
+	wake   chan struct{}   // wakes the worker; capacity 1
+	ctx    context.Context // done when the lane is closed
+	stop   context.CancelFunc
 
 	mu       sync.Mutex
 	closed   bool
-	works    bool                // the worker has been started
-	conn     *connection         // nil if there is none
-	busy     bool                // a pipeline is being sent, or is about to be
-	begun    queue               // not sent: all but first attempts
-	fresh    queue               // not sent: first attempts, each without another call of its waiter
-	attempts map[string]*request // the requests of fresh, by waiter
-	calls    int                 // in fresh
-	bytes    int                 // of these calls
-	underWay []*pipeline         // sent, oldest first
-	spare    *pipeline           // for reuse; nil if there is none
-	sent     time.Time           // time of the last pipeline
-	heard    time.Time           // time of the last reply, or of the connection
-	over     time.Time           // time of the last reply of the last complete pipeline
-	perCall  time.Duration       // average time that a call of a pipeline takes the server
-	// the start of the answer that has yet to return, by the lane's own time; zero if there is none
-	answering time.Time
-	answers   time.Duration // how long the answers of the current pipeline have taken
-	lag       time.Duration // the sum of the timer's delays: see ownTime
-	timer     *time.Timer
-	next      time.Time // of the timer, by the real clock; zero if it is not set
-	proves    bool      // the worker connects without a request: see servers
-	prepares  bool      // the same, once
+	works    bool        // the worker has been started
+	proves   bool        // the worker connects without a request: see servers
+	prepares bool        // the same, once
+	conn     *connection // nil if there is none
+	busy     bool        // a pipeline is being sent, or is about to be
+	underWay []*pipeline // sent, oldest first
+	spare    *pipeline   // for reuse; nil if there is none
+	unsent   unsent
+	meter    meter
+	watch    stopwatch
+	retry    retry
 
-	refused    error         // the answer to calls until retryAt: see postpone
-	retryAt    time.Time     // earliest time of the next connect
-	retryAfter time.Duration // the last pause before retryAt
-
-	ctx  context.Context // done when the lane is closed
-	stop context.CancelFunc
-
-	// Used by the worker only.
-	dialled  chan dialled    // the results of the dials since the last connection; nil if there are none
-	dials    context.Context // of these dials: once it is done, they close their connections
-	endDials context.CancelFunc
-	noInfo   time.Time // the last time that only INFO had no reply
-	noInfos  int       // number of such times in a row
+	dialling dialling // used by the worker only
 }
 
-// The limits of the first attempts in a lane's queue. The admission of attempts keeps lanes far
-// below, except at a node that is much slower than the others.
-const (
-	maxCalls = 8192
-	maxBytes = 4 << 20
-)
+// meter measures the server by a lane's own time: see stopwatch.
+type meter struct {
+	sent    time.Time     // time of the last pipeline
+	heard   time.Time     // time of the last reply, or of the connection
+	over    time.Time     // time of the last reply of the last complete pipeline
+	perCall time.Duration // average time that a call of a pipeline takes the server
+	// the start of the answer that has yet to return; zero if there is none
+	answering time.Time
+	answers   time.Duration // how long the answers of the current pipeline have taken
+}
 
 // A node is far if its round trip is at least farTrip. Then the next pipeline follows the last
 // after the farParts-th part of a round trip, and at least farPause. It waits if the oldest
@@ -107,7 +86,8 @@ const (
 )
 
 func newLane(n *Node, number int) *lane {
-	l := &lane{node: n, number: number, wake: make(chan struct{}, 1), attempts: make(map[string]*request)}
+	l := &lane{node: n, number: number, wake: make(chan struct{}, 1), unsent: unsent{attempts: make(map[string]*request)}}
+	l.watch.fire = l.expire
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
@@ -120,13 +100,17 @@ func (l *lane) do(limit time.Duration, calls []wire.Call, answer func([]wire.Rep
 // add queues a request and its calls; AUTH has none.
 func (l *lane) add(t *request, calls []wire.Call) {
 	l.mu.Lock()
-	if err := l.refusal(calls, t.size); err != nil {
+	err := l.unsent.refusal(calls, t.size)
+	if l.closed {
+		err = quorumlock.ErrClosed
+	}
+	if err != nil {
 		t.fail(l.node.Failure(err, false))
 		l.mu.Unlock()
 		finish([]*request{t})
 		return
 	}
-	if attempt := l.recall(t, calls); attempt != nil {
+	if attempt := l.unsent.recall(t, calls); attempt != nil {
 		both := []*request{attempt, t}
 		for _, t := range both {
 			t.fail(l.node.target.Load().recalled)
@@ -136,16 +120,11 @@ func (l *lane) add(t *request, calls []wire.Call) {
 		return
 	}
 	now := time.Now()
-	t.queued = l.ownTime(now)
-	if t.waiter != "" {
-		l.calls, l.bytes = l.calls+len(t.cmds), l.bytes+t.size
-		l.fresh.push(t)
-	} else {
-		l.begun.push(t)
-	}
+	t.queued = l.watch.own(now)
+	l.unsent.push(t)
 	l.begin()
 	wakes := !l.busy && (l.conn == nil || len(l.underWay) == 0 || l.conn.isFar())
-	l.watch(now, t.limit/watches)
+	l.watch.within(now, t.limit/watches)
 	l.mu.Unlock()
 	if wakes {
 		wake(l.wake)
@@ -184,99 +163,6 @@ func (l *lane) prepare() bool {
 // isFar reports whether several pipelines may be under way.
 func (k *connection) isFar() bool { return k.trip >= farTrip && k.trip != unknownTrip }
 
-// refusal returns the reason why calls of that size are refused, or nil. The caller holds mu.
-func (l *lane) refusal(calls []wire.Call, size int) error {
-	switch {
-	case l.closed:
-		return quorumlock.ErrClosed
-	case (l.calls+len(calls) > maxCalls || l.bytes+size > maxBytes) && len(calls) > 0 && all(calls, (*wire.Call).IsFirst):
-		return overtaken{notSent{fmt.Errorf("not sent: first attempts with %d calls of %d bytes already wait for the node", l.calls, l.bytes)}} // the node is up
-	}
-	return nil
-}
-
-// recall removes an attempt from the queue if the new request releases all of it. Then neither is
-// sent, since the node has nothing of the waiter. If no other request is queued, the attempt stays,
-// as a test of the node. Any other request of the waiter makes its attempt final, and goes behind
-// it. The caller holds mu.
-func (l *lane) recall(t *request, calls []wire.Call) (attempt *request) {
-	waiter := ""
-	if len(calls) > 0 {
-		waiter = calls[0].Waiter()
-	}
-	if waiter == "" {
-		return nil
-	}
-	a := l.attempts[waiter]
-	switch {
-	case a == nil && all(calls, (*wire.Call).IsFirst):
-		t.waiter = waiter
-		l.attempts[waiter] = t
-		return nil
-	case a == nil:
-		return nil
-	}
-	tests := l.begun.first == nil && l.fresh.first == a
-	l.remove(a)
-	if !tests && all(calls, (*wire.Call).GivesBack) && slices.EqualFunc(a.cmds, t.cmds, sameKey) {
-		return a
-	}
-	l.begun.push(a)
-	return nil
-}
-
-func all(calls []wire.Call, is func(*wire.Call) bool) bool {
-	for i := range calls {
-		if !is(&calls[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// remove removes a request from its queue: it cannot be recalled any more. The caller holds mu.
-func (l *lane) remove(t *request) {
-	if t.waiter == "" {
-		l.begun.remove(t)
-		return
-	}
-	delete(l.attempts, t.waiter)
-	t.waiter = ""
-	l.calls, l.bytes = l.calls-len(t.cmds), l.bytes-t.size
-	l.fresh.remove(t)
-}
-
-// asked reports whether a request is queued. The caller holds mu.
-func (l *lane) asked() bool { return l.begun.first != nil || l.fresh.first != nil }
-
-// queued returns the queued requests in the order of sending. The loop may remove the current one.
-// The caller holds mu.
-func (l *lane) queued() iter.Seq[*request] {
-	return func(yield func(*request) bool) {
-		for t := range l.begun.all() {
-			if !yield(t) {
-				return
-			}
-		}
-		l.fresh.all()(yield)
-	}
-}
-
-// refuse empties the queue, and fails its requests. The caller holds mu, and answers the requests.
-func (l *lane) refuse(err error) (over []*request) {
-	for t := range l.queued() {
-		t.fail(err)
-		over = append(over, t)
-		l.remove(t)
-	}
-	return over
-}
-
-// watches is how many times the timer fires within the shortest limit, and measures its own delay.
-// Connecting takes about ten scheduler turns, one after the other. In a busy process each turn is
-// late, so a limit must cover more turns than these.
-const watches = 32
-
 // maxBlocked is how many limits an answer may take before its time counts as silence of the node.
 // An Observer that blocks forever must not block other callers, such as an Unlock, forever.
 const maxBlocked = 8
@@ -285,53 +171,26 @@ const maxBlocked = 8
 // at many requests.
 const timerStep = time.Millisecond
 
-// ownTime is a clock that leaves out the delays of the lane's timer. A timer is late when the
-// process is: it computes with many goroutines, collects garbage, or was stopped. The goroutine
-// that reads is late then, too, and the answer may be in the socket. So limits are measured by this
-// clock. The caller holds mu.
-func (l *lane) ownTime(now time.Time) time.Time {
-	late := time.Duration(0)
-	if !l.next.IsZero() { // the timer has yet to measure this delay
-		late = max(now.Sub(l.next), 0)
-	}
-	return now.Add(-l.lag - late)
-}
-
-// watch makes the timer fire after d at the latest. The caller holds mu.
-func (l *lane) watch(now time.Time, d time.Duration) {
-	at := now.Add(d)
-	if !l.next.IsZero() && !at.Before(l.next) {
-		return
-	}
-	l.next = at
-	if l.timer == nil {
-		l.timer = time.AfterFunc(d, l.expire)
-	} else {
-		l.timer.Reset(d)
-	}
-}
-
 // expire answers the requests whose limit the node has been silent for, and closes a connection
 // that is silent.
 func (l *lane) expire() {
 	takeTurn()
 	real := time.Now()
 	l.mu.Lock()
-	if l.closed || l.next.IsZero() {
+	if l.closed || l.watch.next.IsZero() {
 		l.mu.Unlock()
 		return
 	}
-	l.lag += max(real.Sub(l.next), 0)
-	l.next = time.Time{}
-	now := l.ownTime(real)
+	l.watch.fired(real)
+	now := l.watch.own(real)
 	blocked := time.Duration(0) // in a request's answer, such as of an Observer
-	if !l.answering.IsZero() {
-		blocked = now.Sub(l.answering)
+	if !l.meter.answering.IsZero() {
+		blocked = now.Sub(l.meter.answering)
 	}
 	// left returns what is left of a limit.
 	next := time.Duration(math.MaxInt64)
 	left := func(since time.Time, limit time.Duration) time.Duration {
-		left := limit - now.Sub(later(since, l.heard))
+		left := limit - now.Sub(later(since, l.meter.heard))
 		if blocked > 0 {
 			left = min(limit, (1+maxBlocked)*limit-blocked)
 		}
@@ -342,7 +201,7 @@ func (l *lane) expire() {
 	}
 	var few [4]*request
 	unsent, hung := few[:0], false
-	for _, q := range []*queue{&l.begun, &l.fresh} {
+	for _, q := range []*queue{&l.unsent.begun, &l.unsent.fresh} {
 		for t := range q.all() {
 			if left(t.queued, t.limit) > 0 {
 				// A node that hangs has a long queue, and the timer fires for each request.
@@ -351,10 +210,10 @@ func (l *lane) expire() {
 				}
 				continue
 			}
-			hung = hung || len(l.underWay) > 0 && now.Sub(later(l.underWay[0].sent, l.heard)) >= l.node.connectLimit
+			hung = hung || len(l.underWay) > 0 && now.Sub(later(l.underWay[0].sent, l.meter.heard)) >= l.node.connectLimit
 			t.fail(l.node.unsentNow())
 			unsent = append(unsent, t)
-			l.remove(t)
+			l.unsent.remove(t)
 		}
 	}
 	var late []*request
@@ -376,7 +235,7 @@ func (l *lane) expire() {
 		next = max(next, timerStep)
 	}
 	if next < math.MaxInt64 {
-		l.watch(time.Now(), next)
+		l.watch.within(time.Now(), next)
 	}
 	l.mu.Unlock()
 	finish(unsent)
@@ -384,15 +243,6 @@ func (l *lane) expire() {
 		t.answer(t.replies)
 	}
 }
-
-// takeTurn makes a timer's function as late as the goroutine that reads the answers. A goroutine
-// that a timer starts runs next, ahead of all waiting goroutines. A reader waits for its turn: in a
-// process that computes, the reader is woken by the runtime's monitor, which puts it at the end of
-// the global queue, where preempted goroutines wait, too. Gosched goes to the end of the same
-// queue. One call is enough, since all processors serve that queue in order. A reader in a
-// processor's own queue is ahead as well: a processor serves its own queue before the global one,
-// except in one turn of 61.
-func takeTurn() { runtime.Gosched() }
 
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
@@ -418,10 +268,10 @@ func (l *lane) close() {
 		return
 	}
 	l.closed = true
-	if l.timer != nil {
-		l.timer.Stop()
+	if l.watch.timer != nil {
+		l.watch.timer.Stop()
 	}
-	over := l.refuse(l.node.Failure(quorumlock.ErrClosed, false))
+	over := l.unsent.refuse(l.node.Failure(quorumlock.ErrClosed, false))
 	conn := l.conn
 	l.mu.Unlock()
 	l.stop()

@@ -67,7 +67,7 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	if l.conn != k {
 		lost, stay = l.takeLost(k)
 	}
-	if l.asked() && (l.conn != k || k.isFar() || len(l.underWay) == 0) {
+	if l.unsent.asked() && (l.conn != k || k.isFar() || len(l.underWay) == 0) {
 		wake(l.wake)
 	}
 	why := k.cause
@@ -80,17 +80,17 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 // nextPipeline makes a pipeline of the queued requests, or returns the time until it is due. The
 // caller holds mu.
 func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
-	if !l.asked() || k.stale || k.cause != nil {
+	if !l.unsent.asked() || k.stale || k.cause != nil {
 		return nil, 0
 	}
 	real := time.Now()
-	now := l.ownTime(real)
+	now := l.watch.own(real)
 	if len(l.underWay) > 0 {
 		// Calls sent to a node that hangs are lost.
 		if !k.isFar() || now.Sub(l.underWay[0].sent) >= 2*k.trip {
 			return nil, 0
 		}
-		if wait := l.sent.Add(max(k.trip/farParts, farPause)).Sub(now); wait > 0 {
+		if wait := l.meter.sent.Add(max(k.trip/farParts, farPause)).Sub(now); wait > 0 {
 			return nil, wait
 		}
 	}
@@ -99,16 +99,16 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 	}
 	l.spare = nil
 	least := time.Duration(math.MaxInt64)
-	most := l.mostFresh()
-	for t := range l.queued() {
+	most := l.meter.mostFresh()
+	for t := range l.unsent.queued() {
 		if t.waiter != "" && len(f.calls) >= most {
 			break
 		}
-		l.remove(t)
+		l.unsent.remove(t)
 		least = min(least, t.limit)
 		f.requests = append(f.requests, t)
 		f.limit = max(f.limit, t.limit)
-		l.watch(real, t.limit/watches)
+		l.watch.within(real, t.limit/watches)
 		for _, c := range t.cmds {
 			if !c.got {
 				f.calls = append(f.calls, c)
@@ -116,12 +116,12 @@ func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 		}
 	}
 	if f.alone = len(f.calls); l.node.bundles(k) {
-		f.alone = aloneIn(f.calls, l.mostInBundle(least))
+		f.alone = aloneIn(f.calls, l.meter.mostInBundle(least))
 	}
 	if f.alone < len(f.calls) {
 		f.source, k.source = k.source, false
 	}
-	f.wrote, f.sent, l.sent = real, now, now
+	f.wrote, f.sent, l.meter.sent = real, now, now
 	l.underWay = append(l.underWay, f)
 	return f, 0
 }
@@ -150,7 +150,7 @@ func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 			stay = append(stay, t)
 		default:
 			t.moved = true
-			l.begun.pushFront(t)
+			l.unsent.begun.pushFront(t)
 		}
 	}
 	return stay
@@ -172,7 +172,7 @@ func (l *lane) readReplies(k *connection) error {
 		l.mu.Lock()
 		var f *pipeline
 		now := time.Now()
-		l.heard = l.ownTime(now)
+		l.meter.heard = l.watch.own(now)
 		if len(l.underWay) > 0 {
 			f = l.underWay[0]
 			if f.taken == 0 {
@@ -219,7 +219,7 @@ func (l *lane) took(k *connection, f *pipeline, c *command, r wire.Reply) {
 		if says(r.Err, "READONLY") {
 			l.mu.Lock()
 			if !k.stale {
-				l.postpone(r.Err, true)
+				l.retry.postpone(r.Err, true)
 			}
 			k.stale = true
 			l.mu.Unlock()
@@ -243,15 +243,15 @@ func (l *lane) give(c *command, r wire.Reply) {
 	last := t.answered
 	var began time.Time
 	if last {
-		began = l.ownTime(time.Now())
-		l.answering = began
+		began = l.watch.own(time.Now())
+		l.meter.answering = began
 	}
 	l.mu.Unlock()
 	if last { // the time of the answer is neither silence of the node nor its work
 		t.answer(t.replies)
 		l.mu.Lock()
-		now := l.ownTime(time.Now())
-		l.answering, l.heard, l.answers = time.Time{}, now, l.answers+now.Sub(began)
+		now := l.watch.own(time.Now())
+		l.meter.answering, l.meter.heard, l.meter.answers = time.Time{}, now, l.meter.answers+now.Sub(began)
 		l.mu.Unlock()
 	}
 }
@@ -262,12 +262,12 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 		l.dropOvertaken(k, f)
 	}
 	l.mu.Lock()
-	l.served(k, f)
+	l.meter.served(f, k.trip)
 	l.underWay = slices.Delete(l.underWay, 0, 1)
 	l.resend(f)
 	var unsent []*request
 	if l.closed { // the worker, which would send them, has ended
-		unsent = l.refuse(l.node.Failure(quorumlock.ErrClosed, false))
+		unsent = l.unsent.refuse(l.node.Failure(quorumlock.ErrClosed, false))
 	}
 	over := error(nil)
 	switch {
@@ -336,7 +336,7 @@ func (l *lane) resend(f *pipeline) {
 	}
 	for _, t := range slices.Backward(f.requests) {
 		if !t.answered {
-			l.begun.pushFront(t)
+			l.unsent.begun.pushFront(t)
 		}
 	}
 	f.requests = slices.DeleteFunc(f.requests, func(t *request) bool { return !t.answered })
@@ -378,7 +378,7 @@ func (l *lane) lost(k *connection, why error) {
 	if !l.busy { // otherwise the sender does it
 		lost, stay = l.takeLost(k)
 	}
-	if l.asked() {
+	if l.unsent.asked() {
 		wake(l.wake)
 	}
 	l.mu.Unlock()

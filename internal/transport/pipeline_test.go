@@ -39,13 +39,13 @@ func TestTheLagOfTheProcessIsNotTheSilenceOfTheNode(t *testing.T) {
 		l := newLane(bareNode(time.Second), 0)
 		sent := &request{lane: l, limit: time.Second, answer: func([]wire.Reply) { failed = true }}
 		l.underWay = []*pipeline{{requests: []*request{sent}, limit: time.Second, sent: now.Add(-time.Second).Add(-late + late/1000)}}
-		l.next = now.Add(-late)
+		l.watch.next = now.Add(-late)
 		l.expire()
 		if failed != (late == 0) {
 			t.Errorf("%s: the call has failed: %v", what, failed)
 		}
-		if l.timer != nil {
-			l.timer.Stop()
+		if l.watch.timer != nil {
+			l.watch.timer.Stop()
 		}
 	}
 }
@@ -54,10 +54,10 @@ func TestTheLagOfTheProcessIsNotTheSilenceOfTheNode(t *testing.T) {
 // goes back.
 func TestTheOwnTimeOfALaneNeverGoesBack(t *testing.T) {
 	l, now := newLane(bareNode(time.Second), 0), time.Now()
-	l.next = now.Add(-time.Minute) // a minute late
-	before := l.ownTime(time.Now())
+	l.watch.next = now.Add(-time.Minute) // a minute late
+	before := l.watch.own(time.Now())
 	l.expire()
-	if after := l.ownTime(time.Now()); after.Before(before) || after.After(before.Add(30*time.Second)) {
+	if after := l.watch.own(time.Now()); after.Before(before) || after.After(before.Add(30*time.Second)) {
 		t.Errorf("%v later by the lane's time, after a minute's delay", after.Sub(before))
 	}
 }
@@ -72,17 +72,17 @@ func TestAReaderThatIsReadyGoesBeforeTheTimer(t *testing.T) {
 		l, now := newLane(bareNode(time.Second), 0), time.Now()
 		sent := &request{lane: l, limit: time.Second, answer: func([]wire.Reply) { failed++ }}
 		l.underWay = []*pipeline{{requests: []*request{sent}, limit: time.Second, sent: now.Add(-2 * time.Second)}}
-		l.next = now.Add(time.Hour) // not late
+		l.watch.next = now.Add(time.Hour) // not late
 		var both sync.WaitGroup
 		both.Go(func() { // the reader
 			l.mu.Lock()
-			l.heard = time.Now()
+			l.meter.heard = time.Now()
 			l.mu.Unlock()
 		})
 		both.Go(l.expire) // runs next, and puts the reader behind it
 		both.Wait()
-		if l.timer != nil {
-			l.timer.Stop()
+		if l.watch.timer != nil {
+			l.watch.timer.Stop()
 		}
 	}
 	if failed > tries/2 {
@@ -100,11 +100,11 @@ func TestTheTimeOfAnswersIsNotTheServers(t *testing.T) {
 			r := &request{lane: l, left: 1, replies: make([]wire.Reply, 1), answer: func([]wire.Reply) { time.Sleep(time.Second) }}
 			f.calls = append(f.calls, &command{request: r})
 			time.Sleep(time.Duration(i) * time.Millisecond)
-			l.heard = time.Now()
+			l.meter.heard = time.Now()
 			l.give(f.calls[i], wire.Reply{})
 		}
-		if l.served(&connection{}, f); l.perCall > time.Millisecond {
-			t.Errorf("a call counts as %v of the server's time", l.perCall)
+		if l.meter.served(f, 0); l.meter.perCall > time.Millisecond {
+			t.Errorf("a call counts as %v of the server's time", l.meter.perCall)
 		}
 	})
 }
@@ -127,12 +127,12 @@ func TestAFullLaneRefusesAttemptsAlone(t *testing.T) {
 		l := newLane(bareNode(0), 0)
 		l.works = true // there is no worker
 		l.do(time.Hour, slices.Repeat([]wire.Call{tt.queued}, maxCalls), func([]wire.Reply) {})
-		if err := l.refusal(tt.calls, 100); (err != nil) != tt.refused {
+		if err := l.unsent.refusal(tt.calls, 100); (err != nil) != tt.refused {
 			t.Errorf("%s: %v", what, err)
 		}
 		l.close()
-		if l.calls != 0 || l.bytes != 0 {
-			t.Errorf("%s: %d calls of %d bytes count in an empty queue", what, l.calls, l.bytes)
+		if l.unsent.calls != 0 || l.unsent.bytes != 0 {
+			t.Errorf("%s: %d calls of %d bytes count in an empty queue", what, l.unsent.calls, l.unsent.bytes)
 		}
 	}
 }

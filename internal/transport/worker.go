@@ -15,7 +15,7 @@ func (l *lane) work() {
 	defer pause.Stop()
 	for {
 		l.mu.Lock()
-		k, asked := l.conn, l.asked()
+		k, asked := l.conn, l.unsent.asked()
 		closed, connects := l.closed, k == nil && (asked || l.proves || l.prepares)
 		l.prepares = false
 		l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *lane) connect() {
 	defer cancel()
 	began := time.Now()
 	l.mu.Lock()
-	err, early := l.refused, began.Before(l.retryAt)
+	err, early := l.retry.refused, began.Before(l.retry.at)
 	l.mu.Unlock()
 	if !early {
 		if err = l.node.servers.barred(); err == nil {
@@ -70,7 +70,7 @@ func (l *lane) connect() {
 		}
 	default:
 		l.mu.Lock()
-		over := l.refuse(l.node.Failure(notSent{withoutArguments(ofHandshake(err))}, false))
+		over := l.unsent.refuse(l.node.Failure(notSent{withoutArguments(ofHandshake(err))}, false))
 		proves := l.proves
 		l.mu.Unlock()
 		finish(over)
@@ -94,22 +94,29 @@ const (
 	calm       = time.Second
 )
 
+// retry is when a lane may connect again; guarded by lane.mu.
+type retry struct {
+	refused error         // the answer to calls until at: see postpone
+	at      time.Time     // earliest time of the next connect
+	after   time.Duration // the last pause before at
+}
+
 // postpone makes the next connect wait after a refusal: of a handshake, or of a call by a replica.
 // So a server that has too many clients, refuses the password or was demoted does not get a
 // connection for each call. After the first refusal by a replica the lane connects at once, since
-// the address may lead to another server by now. The caller holds mu.
-func (l *lane) postpone(why error, replica bool) {
+// the address may lead to another server by now.
+func (r *retry) postpone(why error, replica bool) {
 	now := time.Now()
-	first := now.Sub(l.retryAt) >= calm
+	first := now.Sub(r.at) >= calm
 	if first {
-		l.retryAfter = 0
+		r.after = 0
 	}
-	if l.refused = why; first && replica {
-		l.retryAt = now
+	if r.refused = why; first && replica {
+		r.at = now
 		return
 	}
-	l.retryAfter = min(max(2*l.retryAfter, firstRetry), lastRetry)
-	l.retryAt = now.Add(l.retryAfter)
+	r.after = min(max(2*r.after, firstRetry), lastRetry)
+	r.at = now.Add(r.after)
 }
 
 // withinOwnTime returns a context that ends after limit. The delays of its timer, which are those
@@ -170,7 +177,7 @@ func (l *lane) join(ctx context.Context) error {
 	if err != nil {
 		if !isTimeout(err) && ctx.Err() == nil {
 			l.mu.Lock()
-			l.postpone(err, false)
+			l.retry.postpone(err, false)
 			l.mu.Unlock()
 		}
 		return l.failed(err)
@@ -199,7 +206,7 @@ func (l *lane) join(ctx context.Context) error {
 		err = errMoved
 	}
 	if err == nil {
-		l.conn, l.heard = k, l.ownTime(time.Now())
+		l.conn, l.meter.heard = k, l.watch.own(time.Now())
 		l.node.workers.Go(func() error {
 			defer l.keepAuthenticated(k)()
 			l.lost(k, l.readReplies(k))
@@ -224,21 +231,30 @@ func (l *lane) failed(err error) error {
 	return err
 }
 
+// dialling has the dials of a lane, and what its handshakes have shown.
+type dialling struct {
+	result  chan dialled    // those of the dials since the last connection; nil if there are none
+	ctx     context.Context // of these dials: once it is done, they close their connections
+	end     context.CancelFunc
+	noInfo  time.Time // the last time that only INFO had no reply
+	noInfos int       // number of such times in a row
+}
+
 // dial opens a connection until ctx is done. Not every dialer heeds its ctx. A late dial goes on
 // beside the next one: the first connection of any of them counts, and a late error is dropped.
 func (l *lane) dial(ctx context.Context) (net.Conn, error) {
-	if l.dialled == nil {
-		l.dialled = make(chan dialled)
-		l.dials, l.endDials = context.WithCancel(l.ctx)
+	if l.dialling.result == nil {
+		l.dialling.result = make(chan dialled)
+		l.dialling.ctx, l.dialling.end = context.WithCancel(l.ctx)
 	}
-	l.node.startDial(ctx, l.dials, l.dialled)
+	l.node.startDial(ctx, l.dialling.ctx, l.dialling.result)
 	select {
-	case d := <-l.dialled:
+	case d := <-l.dialling.result:
 		if d.err != nil {
 			return nil, d.err
 		}
-		l.endDials()
-		l.dialled = nil
+		l.dialling.end()
+		l.dialling.result = nil
 		if d.to != l.node.target.Load() {
 			_ = d.conn.Close() // nothing was sent on it
 			return nil, errMoved

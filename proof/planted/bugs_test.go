@@ -52,7 +52,7 @@ var bugs = []mutation.Bug{
 	bug("one confirmation of a release is enough", "internal/core Machine.Retry", "c.unsure", "false", core(8000, "somebody acquires")),
 	bug("a release that failed is not sent again", "internal/core Do.IsRelease", "d == Release", "false", core(8000, "nothing is left behind")),
 	bug("a waiter's later attempt is recalled", "internal/wire Call.IsFirst", "strings.HasSuffix(c.args[0].text, \".1\")", "c.count > 0", wire(9000, "nothing is left behind")),
-	bug("an attempt for two locks is recalled by the release of one", "internal/transport lane.recall", "slices.EqualFunc(a.cmds, t.cmds, sameKey)", "slices.EqualFunc(a.cmds[:1], t.cmds[:1], sameKey)", tests("node", "TestAnUnsentAttempt")),
+	bug("an attempt for two locks is recalled by the release of one", "internal/transport unsent.recall", "slices.EqualFunc(a.cmds, t.cmds, sameKey)", "slices.EqualFunc(a.cmds[:1], t.cmds[:1], sameKey)", tests("node", "TestAnUnsentAttempt")),
 	bug("Unlock of an inner lease releases the lock", "internal/client session.endLease", "len(c.hold.leases) == 0", "true", wire(400, "loss is told by the deadline")),
 	bug("a release does not check the owner", "scripts/release.lua", "  if not held then\n    left = -1", "  if redis.call('del', KEYS[1]) == 0 then\n    left = -1", wire(400, "nobody else's hold is touched")),
 
@@ -83,9 +83,9 @@ var bugs = []mutation.Bug{
 	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400, "nothing is left behind")),
 
 	// Overload.
-	bug("first attempts go before all other calls", "internal/transport lane.queued", "func(yield func(*request) bool) { for t := range l.begun.all() { if !yield(t) { return } } l.fresh.all()(yield) }",
-		"func(yield func(*request) bool) { for t := range l.fresh.all() { if !yield(t) { return } }; l.begun.all()(yield) }", tests("node", "TestAttemptsGoLast")),
-	bug("the limit of a call begins when it is queued", "internal/transport lane.expire", "later(since, l.heard)", "since", tests("node", "TestCallsOverLanes")),
+	bug("first attempts go before all other calls", "internal/transport unsent.queued", "func(yield func(*request) bool) { for t := range u.begun.all() { if !yield(t) { return } } u.fresh.all()(yield) }",
+		"func(yield func(*request) bool) { for t := range u.fresh.all() { if !yield(t) { return } }; u.begun.all()(yield) }", tests("node", "TestAttemptsGoLast")),
+	bug("the limit of a call begins when it is queued", "internal/transport lane.expire", "later(since, l.meter.heard)", "since", tests("node", "TestCallsOverLanes")),
 	bug("an attempt that is not sent keeps its place", "internal/engine Limit.Return", "l.flight--", "", core(4000, "a place returns")),
 	bug("an attempt that is answered keeps its place", "internal/engine Limit.Landed", "l.flight--", "", core(400, "a place returns")),
 	bug("a limit never grows", "internal/engine Limit.Landed", "min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)", "min(max(want, l.most/2, leastLimit), l.most)",
