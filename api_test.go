@@ -22,16 +22,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-var update = flag.Bool("update", false, "write what the packages export to api/")
+var update = flag.Bool("update", false, "write what the packages export to testdata/api/")
 
-// The files of api/ list the exports of the packages, without comments. A change of them is a
+// The files of testdata/api list the exports of the packages, without comments. A change of them is a
 // change for users, which a review must see: a removed or changed line breaks their code.
 func TestAPIIsAsCommitted(t *testing.T) {
 	files := make(map[string]bool)
 	for _, p := range publicPackages(t) {
-		file := filepath.Join("api", strings.ReplaceAll(filepath.ToSlash(p.dir), "/", "-")+".txt")
+		file := filepath.Join("testdata", "api", strings.ReplaceAll(filepath.ToSlash(p.dir), "/", "-")+".txt")
 		if p.dir == "." {
-			file = filepath.Join("api", "quorumlock.txt")
+			file = filepath.Join("testdata", "api", "quorumlock.txt")
 		}
 		files[file] = true
 		got := exported(t, p)
@@ -47,7 +47,7 @@ func TestAPIIsAsCommitted(t *testing.T) {
 				p.doc.Name, file, gone, come)
 		}
 	}
-	committed, err := filepath.Glob("api/*.txt")
+	committed, err := filepath.Glob("testdata/api/*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func publicPackages(t *testing.T) []publicPackage {
 		switch name := d.Name(); {
 		case strings.HasPrefix(name, ".") && dir != ".", name == "internal", name == "testdata":
 			return filepath.SkipDir
-		case slices.Contains([]string{"api", "benchmarks", "cmd", "docs", "examples", "integration", "proof"}, dir):
+		case slices.Contains([]string{"benchmarks", "cmd", "docs", "examples", "integration", "proof"}, dir):
 			return filepath.SkipDir
 		}
 		found, err := build.ImportDir(dir, 0)

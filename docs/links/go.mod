@@ -1,4 +1,4 @@
-module github.com/quorumlock/quorumlock/docs/site
+module github.com/quorumlock/quorumlock/docs/links
 
 go 1.26.0
 
