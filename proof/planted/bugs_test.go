@@ -34,7 +34,7 @@ var bugs = []mutation.Bug{
 	bug("a handoff's validity starts when the waiter hears of it", "internal/core Machine.hold", "m.ttl = m.cfg.HandTTL", "m.start, m.ttl = now, m.cfg.HandTTL", wire(400, "backed by a quorum"), core(4000, "backed by a quorum")),
 	bug("a late renewal resurrects a lost hold", "internal/core Machine.checkDeadline", "m.Remaining(now) > 0", "m.Remaining(now) > -m.cfg.TTL", core(4000, "a machine does not spin")),
 	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.suspended, m.renew)", "m.renew", wire(400, "loss is told by the deadline"), core(4000, "loss is told by the deadline")),
-	bug("elapsed time comes from the wall clock alone", "internal/client clocks.read", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000, "loss is told by the deadline")),
+	bug("elapsed time comes from the wall clock alone", "internal/client clocks.read", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000, "loss is told by the deadline", "nothing is left behind")),
 	bug("Lock returns a hold that has ended meanwhile", "internal/client session.begin", "err == nil && c.isAlive(now)", "err == nil", tests("internal/client", "TestLockReturnsNoLease")),
 	bug("a suspend counts for a client's first hold alone", "internal/client Client.addHolder", "c.held == 1", "false", tests("internal/client", "TestALossAfterASuspension")),
 
