@@ -46,7 +46,7 @@ func (m *meter) mostFresh() int {
 // served records how long a pipeline took the server, beside a round trip.
 func (m *meter) served(f *pipeline, trip time.Duration) {
 	took := m.heard.Sub(later(f.sent, m.over)) - trip - m.answers
-	m.over, m.answers = m.heard, 0
+	m.over, m.answers, m.silences = m.heard, 0, 0
 	if len(f.calls) >= minBundle {
 		m.perCall += (max(took, 0)/time.Duration(len(f.calls)) - m.perCall) / 4
 	}

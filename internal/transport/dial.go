@@ -22,16 +22,26 @@ type connection struct {
 	net.Conn
 	replies reader
 
-	server      string    // its run ID; empty if it is unknown
-	title       *string   // the name that the server shows; nil for none
-	standsAlone bool      // the server may get bundles
-	expires     time.Time // of its credentials; zero: never
+	server      string        // its run ID; empty if it is unknown
+	title       *string       // the name that the server shows; nil for none
+	standsAlone bool          // the server may get bundles
+	expires     time.Time     // of its credentials; zero: never
+	shook       time.Duration // how long the handshake took
 
 	// Of the lane's mutex.
 	trip   time.Duration // the shortest round trip so far
 	source bool          // the next bundle carries its source
 	stale  bool          // sends no more pipelines, and ends after those under way
 	cause  error         // the reason why it is unusable; nil while it is usable
+}
+
+// slow returns how long a server may be silent on the connection, even if a call may take less; 0
+// if it has shown no slowness. Further connections would make a slow server slower.
+func (k *connection) slow() time.Duration {
+	if k.trip == unknownTrip {
+		return 2 * k.shook
+	}
+	return min(2*k.shook, 8*k.trip)
 }
 
 // dialled is the result of a dialer.
@@ -210,8 +220,9 @@ func (n *Node) With(ctx context.Context, f func(redis.Cmdable)) error {
 const infoPause = time.Minute
 
 // shakeHands makes a connection ready for the lane. After an error, the connection is closed.
-func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (*connection, error) {
+func (l *lane) shakeHands(ctx *silence, conn net.Conn) (*connection, error) {
 	g := newGuard(conn)
+	g.heard = ctx.heard
 	stop := context.AfterFunc(ctx, func() { abort(conn) })
 	ready := false
 	client := l.node.over(g, func() { ready = true })

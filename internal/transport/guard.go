@@ -25,6 +25,7 @@ type guard struct {
 	replies reader
 	out     []byte    // rest of the current reply, not passed on yet
 	expires time.Time // of its credentials
+	heard   func()    // called with each reply; nil: nobody counts
 	err     error     // of the first invalid reply
 
 	reads, writes time.Time              // deadlines that Conn cannot set; otherwise zero
@@ -75,6 +76,9 @@ func (g *guard) Read(p []byte) (int, error) {
 	if len(g.out) == 0 {
 		err := within(g.Conn, g.reads, func() error {
 			r, err := g.replies.reply()
+			if err == nil && g.heard != nil {
+				g.heard()
+			}
 			switch {
 			case err != nil:
 			case r.Err == nil:

@@ -32,7 +32,7 @@ import (
 //   - The release of a queued attempt recalls the attempt: neither is sent.
 //   - A connection is closed once the node has been silent for the longest limit of a pipeline's
 //     requests. It is closed earlier if a queued request reaches its limit and nothing was read for
-//     connectLimit.
+//     connectLimit. It is closed later if the server is slow: see patience.
 //   - First attempts are refused once too many of them are queued. Other calls do not count: after a
 //     stall, all waiters refresh their entries, and a refused caller only makes room for the next.
 //
@@ -73,6 +73,7 @@ type meter struct {
 	// the start of the answer that has yet to return; zero if there is none
 	answering time.Time
 	answers   time.Duration // how long the answers of the current pipeline have taken
+	silences  int           // how many connections in a row were closed for silence
 }
 
 // A node is far if its round trip is at least farTrip. Then the next pipeline follows the last
@@ -210,7 +211,7 @@ func (l *lane) expire() {
 				}
 				continue
 			}
-			hung = hung || len(l.underWay) > 0 && now.Sub(later(l.underWay[0].sent, l.meter.heard)) >= l.node.connectLimit
+			hung = hung || len(l.underWay) > 0 && now.Sub(later(l.underWay[0].sent, l.meter.heard)) >= l.patience(l.node.connectLimit)
 			t.fail(l.node.unsentNow())
 			unsent = append(unsent, t)
 			l.unsent.remove(t)
@@ -225,10 +226,11 @@ func (l *lane) expire() {
 				late = append(late, t)
 			}
 		}
-		hung = hung || left(f.sent, f.limit) <= 0
+		hung = hung || left(f.sent, l.patience(f.limit)) <= 0
 	}
 	if hung && l.conn != nil {
 		l.slower()
+		l.meter.silences = min(l.meter.silences+1, maxSilences)
 		l.cut(l.conn, os.ErrDeadlineExceeded)
 	}
 	if len(unsent)+len(late) > 0 { // each request has a moment of its own
@@ -242,6 +244,20 @@ func (l *lane) expire() {
 	for _, t := range late {
 		t.answer(t.replies)
 	}
+}
+
+// maxSilences limits how much longer a server may be silent after several closed connections.
+const maxSilences = 3
+
+// patience returns how long the node may be silent before its connection is closed. That is the
+// limit of the calls, which doubles with each connection that ended so without an answer to any
+// call, and is more if the server is slow otherwise. The caller holds mu.
+func (l *lane) patience(limit time.Duration) time.Duration {
+	longer := limit << l.meter.silences
+	if l.conn != nil {
+		longer = max(longer, l.conn.slow())
+	}
+	return max(limit, min(longer, l.node.connectLimit<<maxSilences))
 }
 
 func later(a, b time.Time) time.Time {

@@ -97,7 +97,6 @@ func (u *unsent) remove(t *request) {
 func (u *unsent) asked() bool { return u.begun.first != nil || u.fresh.first != nil }
 
 // queued returns the queued requests in the order of sending. The loop may remove the current one.
-//
 func (u *unsent) queued() iter.Seq[*request] {
 	return func(yield func(*request) bool) {
 		for t := range u.begun.all() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -44,13 +45,14 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 	}
 }
 
-// connect makes the connection, which may take longer than a call may take. Calls are answered at
-// the end of their own limits meanwhile. If it fails, all queued calls fail. If it only takes too
+// connect makes the connection, which may take longer than a call may take. Its limit is one of
+// silence, too: a server that is slow would never be connected to, and each try would make it
+// slower. Calls are answered at the end of their own limits meanwhile. If it fails, all queued calls fail. If it only takes too
 // long, the calls within their limits wait for the next try. After a failed handshake, or if the
 // address still leads to a replica, the next try waits, and calls fail with that error.
 func (l *lane) connect() {
-	ctx, cancel := withinOwnTime(l.ctx, l.node.connectLimit)
-	defer cancel()
+	ctx := newSilence(l.ctx, l.node.connectLimit)
+	defer ctx.stop()
 	began := time.Now()
 	l.mu.Lock()
 	err, early := l.retry.refused, began.Before(l.retry.at)
@@ -119,27 +121,39 @@ func (r *retry) postpone(why error, replica bool) {
 	r.at = now.Add(r.after)
 }
 
-// withinOwnTime returns a context that ends after limit. The delays of its timer, which are those
-// of the process, do not count.
-func withinOwnTime(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(parent)
-	step, left := limit/watches, watches
-	var timer *time.Timer
+// silence is a context that ends once nothing was heard for a limit. The delays of its timer, which
+// are those of the process, do not count.
+type silence struct {
+	context.Context
+	cancel context.CancelFunc
+	timer  *time.Timer
+	left   atomic.Int32 // of watches
+}
+
+func newSilence(parent context.Context, limit time.Duration) *silence {
+	s := new(silence)
+	s.Context, s.cancel = context.WithCancel(parent)
+	s.heard()
 	started := make(chan struct{})
-	timer = time.AfterFunc(step, func() {
+	s.timer = time.AfterFunc(limit/watches, func() {
 		<-started
 		takeTurn()
-		if left--; left == 0 {
-			cancel()
-		} else if ctx.Err() == nil {
-			timer.Reset(step)
+		if s.left.Add(-1) == 0 {
+			s.cancel()
+		} else if s.Err() == nil {
+			s.timer.Reset(limit / watches)
 		}
 	})
 	close(started)
-	return ctx, func() {
-		timer.Stop()
-		cancel()
-	}
+	return s
+}
+
+// heard begins the limit anew.
+func (s *silence) heard() { s.left.Store(watches) }
+
+func (s *silence) stop() {
+	s.timer.Stop()
+	s.cancel()
 }
 
 // retryConnect is the pause after a dial that has timed out at once.
@@ -155,12 +169,13 @@ const witnessWait = 100 * time.Millisecond
 
 // join makes a connection and its witness. It returns an error if there is no connection, or if the
 // address is at fault.
-func (l *lane) join(ctx context.Context) error {
+func (l *lane) join(ctx *silence) error {
 	target := l.node.target.Load()
 	conn, err := l.dial(ctx)
 	if err != nil {
 		return l.failed(err)
 	}
+	ctx.heard()
 	beside, cancel := context.WithCancel(ctx)
 	defer cancel()
 	witnessed := make(chan string, 1)
@@ -174,6 +189,7 @@ func (l *lane) join(ctx context.Context) error {
 	}
 	began := time.Now()
 	k, err := l.shakeHands(ctx, conn)
+	shook := time.Since(began)
 	if err != nil {
 		if !isTimeout(err) && ctx.Err() == nil {
 			l.mu.Lock()
@@ -182,11 +198,12 @@ func (l *lane) join(ctx context.Context) error {
 		}
 		return l.failed(err)
 	}
+	k.shook = shook
 	if k.server == "" { // no witness can contradict it
 		cancel()
 	}
 	var other string
-	late := time.NewTimer(max(witnessWait, 2*time.Since(began)))
+	late := time.NewTimer(max(witnessWait, 2*shook))
 	defer late.Stop()
 	select {
 	case other = <-witnessed:
