@@ -1,10 +1,13 @@
 //go:build unix
 
-// Package nodefiles tests the files in contrib/nodes and contrib/jobs that people copy.
+// Package nodefiles tests the files in contrib/nodes and contrib/jobs that people copy, and servers with
+// the settings of the Helm chart.
 package nodefiles
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -48,54 +51,36 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// object has the tested fields of an object of Kubernetes.
-type object struct {
-	Kind       string
-	Metadata   struct{ Name string }
+// rendering has the tested fields of a rendering of the Helm chart, of several objects.
+type rendering struct {
 	Data       map[string]string
 	StringData map[string]string `yaml:"stringData"`
 	Spec       struct {
-		ClusterIP      string `yaml:"clusterIP"`
-		ServiceName    string `yaml:"serviceName"`
-		MaxUnavailable int    `yaml:"maxUnavailable"`
-		Replicas       int
-		Selector       any
-		Template       struct {
-			Metadata struct{ Labels map[string]string }
-			Spec     struct {
-				Affinity struct {
-					PodAntiAffinity struct {
-						Required []struct {
-							TopologyKey   string `yaml:"topologyKey"`
-							LabelSelector struct {
-								MatchLabels map[string]string `yaml:"matchLabels"`
-							} `yaml:"labelSelector"`
-						} `yaml:"requiredDuringSchedulingIgnoredDuringExecution"`
-					} `yaml:"podAntiAffinity"`
-				}
+		Template struct {
+			Spec struct {
 				Containers []struct {
-					VolumeMounts []struct{ Name, MountPath string } `yaml:"volumeMounts"`
+					ReadinessProbe struct{ Exec struct{ Command []string } } `yaml:"readinessProbe"`
 				}
-				Volumes []struct{ Name string }
 			}
 		}
-		VolumeClaimTemplates []struct{ Metadata struct{ Name string } } `yaml:"volumeClaimTemplates"`
 	}
 }
 
-// objects are those of statefulset.yaml, by their kinds.
-func objects(t *testing.T) map[string]object {
+func (r rendering) probe() []string {
+	return r.Spec.Template.Spec.Containers[0].ReadinessProbe.Exec.Command
+}
+
+// rendered reads a rendering that the tests of integration/chart compare with the chart.
+func rendered(t *testing.T, name string) (r rendering) {
 	t.Helper()
-	all := make(map[string]object)
-	d := yaml.NewDecoder(strings.NewReader(read(t, "statefulset.yaml")))
+	_, objects, _ := strings.Cut(read(t, "../../integration/chart/testdata/"+name), "---\n# config.yaml\n")
+	d := yaml.NewDecoder(strings.NewReader(objects))
 	for {
-		var o object
-		err := d.Decode(&o)
+		err := d.Decode(&r) // the objects have different fields
 		if errors.Is(err, io.EOF) {
-			return all
+			return r
 		}
 		must(t, err)
-		all[o.Kind] = o
 	}
 }
 
@@ -106,41 +91,12 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// The pods are independent servers: each has a machine, a disk and a name of its own.
-func TestStatefulSetHasIndependentNodes(t *testing.T) {
-	all := objects(t)
-	s := all["StatefulSet"]
-	pod := s.Spec.Template
-	anti := pod.Spec.Affinity.PodAntiAffinity.Required
-	switch {
-	case s.Spec.Replicas != 3:
-		t.Errorf("%d replicas", s.Spec.Replicas)
-	case len(anti) != 1 || anti[0].TopologyKey != "kubernetes.io/hostname" || anti[0].LabelSelector.MatchLabels["app"] != pod.Metadata.Labels["app"]:
-		t.Errorf("pods may share a machine: %+v", anti)
-	case all["Service"].Spec.ClusterIP != "None" || all["Service"].Metadata.Name != s.Spec.ServiceName:
-		t.Error("pods have no names of their own")
-	case len(s.Spec.VolumeClaimTemplates) != 1 || s.Spec.VolumeClaimTemplates[0].Metadata.Name != "data":
-		t.Error("pods have no disks of their own")
-	case all["PodDisruptionBudget"].Spec.MaxUnavailable != 1:
-		t.Error("a drain may take several nodes")
-	}
-	volumes := []string{"data"}
-	for _, v := range pod.Spec.Volumes {
-		volumes = append(volumes, v.Name)
-	}
-	for _, m := range pod.Spec.Containers[0].VolumeMounts {
-		if !slices.Contains(volumes, m.Name) {
-			t.Errorf("there is no volume %q", m.Name)
-		}
-	}
-}
-
-// The user locker has the rights of a client, and those of checks.
+// The user of the rendering has the rights of a client, and those of checks.
 func TestTheUserOfLocksHasTheLeastRights(t *testing.T) {
-	users := objects(t)["Secret"].StringData["users.acl"]
-	want := "user locker on >change-me " + strings.Join(wire.ACL("", ""), " ") + " +config|get +client|list +scan\n"
-	if !strings.Contains(users, want) {
-		t.Errorf("the users are\n%s, and want\n%s", users, want)
+	users := rendered(t, "small.yaml").StringData["users.acl"]
+	want := " " + strings.Join(wire.ACL("", ""), " ") + " +config|get +client|list\n"
+	if !strings.HasSuffix(users, want) {
+		t.Errorf("the users are\n%s, and want\n%s: run go test -update in integration/chart", users, want)
 	}
 }
 
@@ -171,16 +127,31 @@ func usersOf(t *testing.T, file string) string {
 	return file + "user admin on >change-me ~* +@all\n"
 }
 
-// A server with these settings and users is fit for locks: Diagnose finds no problem, and the
-// server denies no command of the user locker.
+// A server with the settings and users of redis.conf or of the chart is fit for locks: Diagnose finds
+// no problem, and the server denies no command of the user locker.
 func TestServersWithTheseSettingsAreFit(t *testing.T) {
 	need(t, "redis-server")
-	all := objects(t)
-	acl := usersOf(t, all["Secret"].StringData["users.acl"])
-	for name, conf := range map[string]string{"redis.conf": read(t, "redis.conf"), "statefulset.yaml": all["ConfigMap"].Data["redis.conf"]} {
-		t.Run(name, func(t *testing.T) {
-			addr := serve(t, conf, acl)
-			n, err := node.Dial("redis://locker:change-me@" + addr)
+	dir := t.TempDir()
+	ca, _ := testkit.Certificate(t, dir, "tls", nil, nil)
+	authorities := x509.NewCertPool()
+	authorities.AddCert(ca)
+	certificate := strings.NewReplacer("/etc/quorumlock-tls/tls.crt", dir+"/tls.pem", "/etc/quorumlock-tls/tls.key", dir+"/tls.key")
+	small, large := rendered(t, "small.yaml"), rendered(t, "large.yaml")
+	for _, tt := range []struct {
+		name, scheme, conf string
+		chart              rendering
+	}{
+		{"redis.conf", "redis", read(t, "redis.conf"), small},
+		{"small.yaml", "redis", small.Data["redis.conf"], small},
+		{"large.yaml", "rediss", certificate.Replace(large.Data["redis.conf"]), large},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			addr := serve(t, tt.conf, usersOf(t, tt.chart.StringData["users.acl"]), tt.chart.probe())
+			secure := &tls.Config{RootCAs: authorities}
+			if tt.scheme == "redis" {
+				secure = nil
+			}
+			n, err := node.Dial(tt.scheme+"://locker:a-long-random-password@"+addr, node.WithTLSConfig(secure))
 			must(t, err)
 			c := testkit.Of(t, []*node.Node{n})
 			health, err := c.Diagnose(t.Context())
@@ -191,13 +162,13 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 				}
 			}
 			testkit.Unlock(t, testkit.Lock(t, c.Mutex("x")))
-			nothingDenied(t, adminOf(t, addr), "locker")
+			nothingDenied(t, adminOf(t, addr, secure), "locker")
 		})
 	}
 }
 
-func adminOf(t *testing.T, addr string) *redis.Client {
-	admin := redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "change-me"})
+func adminOf(t *testing.T, addr string, secure *tls.Config) *redis.Client {
+	admin := redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "change-me", TLSConfig: secure})
 	t.Cleanup(func() { _ = admin.Close() })
 	return admin
 }
@@ -220,8 +191,8 @@ func TestTheRulesForAPrefixSuffice(t *testing.T) {
 	for _, prefix := range []string{"a:", "{a}:"} {
 		t.Run(prefix, func(t *testing.T) {
 			addr := serve(t, read(t, "redis.conf"), usersOf(t, "user default off\nuser probe on nopass resetkeys resetchannels -@all +ping\n"+
-				"user a reset on >change-me "+strings.Join(wire.ACL(prefix, "a."), " ")+"\n"))
-			admin := adminOf(t, addr)
+				"user a reset on >change-me "+strings.Join(wire.ACL(prefix, "a."), " ")+"\n"), rendered(t, "small.yaml").probe())
+			admin := adminOf(t, addr, nil)
 			var clients [2]*redlock.Client
 			for i := range clients {
 				n, err := node.Dial("redis://a:change-me@" + addr)
@@ -299,27 +270,28 @@ func everyKind(t *testing.T, c *redlock.Client, name string) {
 }
 
 // serve starts a Redis server with a configuration, but at a port and in a directory of its own. It
-// returns when the user of the probe may ping.
-func serve(t *testing.T, conf, acl string) (addr string) {
+// returns when the probe succeeds.
+func serve(t *testing.T, conf, acl string, probe []string) (addr string) {
 	t.Helper()
 	dir := t.TempDir()
-	// A dir takes effect while the server still reads the file.
-	conf = regexp.MustCompile(`(?m)^( *dir|aclfile) .*$`).ReplaceAllString(conf, "")
-	for name, text := range map[string]string{"redis.conf": conf, "users.acl": acl} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
 	addr, err := freeport.Addr()
 	must(t, err)
 	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command("redis-server", filepath.Join(dir, "redis.conf"), "--port", port, "--bind", "127.0.0.1", "--dir", dir,
+	// A dir takes effect while the server still reads the file.
+	conf = regexp.MustCompile(`(?m)^( *dir|aclfile) .*$`).ReplaceAllString(conf, "")
+	conf = strings.ReplaceAll(conf, "port 6379", "port "+port)
+	for name, text := range map[string]string{"redis.conf": conf, "users.acl": acl} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	cmd := exec.Command("redis-server", filepath.Join(dir, "redis.conf"), "--bind", "127.0.0.1", "--dir", dir,
 		"--aclfile", filepath.Join(dir, "users.acl"), "--logfile", filepath.Join(dir, "log"))
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
 	})
-	ready := "redis-cli -h 127.0.0.1 -p " + port + " --user probe --pass x --no-auth-warning ping"
-	for limit := time.Now().Add(20 * time.Second); exec.Command("sh", "-c", ready+" | grep -q PONG").Run() != nil; time.Sleep(50 * time.Millisecond) {
+	probe = slices.Concat(probe[:1], []string{"-p", port}, probe[1:])
+	for limit := time.Now().Add(20 * time.Second); exec.Command(probe[0], probe[1:]...).Run() != nil; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(limit) {
 			log, _ := os.ReadFile(filepath.Join(dir, "log"))
 			t.Fatalf("redis-server does not answer:\n%s", log)
