@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package nodefiles tests the files in contrib/nodes and contrib/jobs that people copy, and servers with
-// the settings of the Helm chart.
+// Package nodefiles tests the files in contrib/nodes that people copy, the units in contrib/jobs, and
+// servers with the settings of the Helm chart.
 package nodefiles
 
 import (
@@ -314,26 +314,6 @@ func TestSystemdAcceptsTheUnits(t *testing.T) {
 		out, err := exec.Command("systemd-analyze", "verify", "--man=no", file).CombinedOutput()
 		if err != nil || strings.Contains(string(out), filepath.Base(unit)+":") {
 			t.Errorf("%s: %v\n%s", unit, err, out)
-		}
-	}
-}
-
-// The files of contrib/jobs are objects of Kubernetes; cmd/quorumlock runs their commands.
-func TestJobsAreObjectsOfKubernetes(t *testing.T) {
-	for name, kinds := range map[string][]string{"cronjob.yaml": {"Secret", "CronJob"}, "deployment.yaml": {"Deployment"}} {
-		d := yaml.NewDecoder(strings.NewReader(read(t, "../jobs/"+name)))
-		for _, kind := range kinds {
-			var o struct {
-				APIVersion string `yaml:"apiVersion"`
-				Kind       string
-				Metadata   struct{ Name string }
-			}
-			if err := d.Decode(&o); err != nil || o.Kind != kind || o.APIVersion == "" || o.Metadata.Name == "" {
-				t.Errorf("%s: %+v, %v, want a %s", name, o, err, kind)
-			}
-		}
-		if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
-			t.Errorf("%s has more: %v", name, err)
 		}
 	}
 }
