@@ -36,6 +36,9 @@ import (
 
 const files = "../../contrib/nodes/"
 
+// patient is for servers that sync on the disk of a busy machine.
+var patient = []quorumlock.Option{quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(10 * time.Second)}
+
 // need skips a test where a program is not installed.
 func need(t *testing.T, program string) {
 	t.Helper()
@@ -153,7 +156,7 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 			}
 			n, err := node.Dial(tt.scheme+"://locker:a-long-random-password@"+addr, node.WithTLSConfig(secure))
 			must(t, err)
-			c := testkit.Of(t, []*node.Node{n})
+			c := testkit.Of(t, []*node.Node{n}, patient...)
 			health, err := c.Diagnose(t.Context())
 			testkit.OK(t, err, "Diagnose")
 			for _, f := range health.Findings {
@@ -197,7 +200,7 @@ func TestTheRulesForAPrefixSuffice(t *testing.T) {
 			for i := range clients {
 				n, err := node.Dial("redis://a:change-me@" + addr)
 				must(t, err)
-				clients[i] = testkit.Of(t, []*node.Node{n}, quorumlock.WithPrefix(prefix), quorumlock.WithLabel("a.host"))
+				clients[i] = testkit.Of(t, []*node.Node{n}, append(patient, quorumlock.WithPrefix(prefix), quorumlock.WithLabel("a.host"))...)
 			}
 			for _, name := range []string{"x", "{x}", "x{y}"} {
 				handOver(t, admin, clients[0], clients[1], prefix, name)
