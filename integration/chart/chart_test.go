@@ -174,7 +174,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// If a rendering changes on purpose: go test -update.
+// If a rendering changes on purpose: go test -count=1 -update.
 func TestRenderings(t *testing.T) {
 	for name, v := range map[string]values{"small": small(t), "large": large(t)} {
 		text, err := quorumlock.render(t, v)
