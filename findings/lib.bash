@@ -66,35 +66,50 @@ until_true() {
 	lacks "still not true after 10 s: $*"
 }
 
-# server chooses the server of the finding: redis 7.0.15 is the installed one, and others are unpacked from Debian's
-# packages of sid and experimental, with their own libraries. It sets $server and $cli.
+# unpacked puts packages of Debian's suites $1 into the folder $2, with all that they depend on, and leaves the machine's own
+# packages alone. $3 is the upstream version of the first package. It sets $loader to the command before a program of the folder.
+unpacked() {
+	local suites=$1 root=$2 version=$3 package=$4 mirror got suite get
+	shift 4
+	need apt-get apt
+	mkdir -p "$root/lists/partial" "$root/archives/partial"
+	: >"$root/status"
+	read -r mirror < <(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Created-By: Packages') || lacks "no Debian mirror is known to apt"
+	for suite in $suites; do
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
+	done >"$root/sources"
+	get=(-qq -o Dir::Etc::SourceList="$root/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$root/lists"
+		-o Dir::State::Status="$root/status" -o Dir::Cache="$root" -o APT::Sandbox::User=root -o Debug::NoLocking=1
+		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
+	apt-get "${get[@]}" update >/dev/null 2>&1 || lacks "apt-get update fails"
+	got=$(apt-cache "${get[@]}" madison "$package" | awk '{print $3}' | grep -E "^([0-9]+:)?${version//./\\.}[-+]" | head -n 1) ||
+		lacks "Debian's $suites do not have $package $version"
+	apt-get "${get[@]}" install -y --no-install-recommends --download-only "$package=$got" "$@" >/dev/null 2>&1 ||
+		lacks "the packages of $package $version cannot be downloaded"
+	for package in "$root"/archives/*.deb; do dpkg -x "$package" "$root"; done
+	loader=("$(find "$root" -name 'ld-linux-x86-64.so.2' -print -quit)"
+		--library-path "$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu")
+}
+
+# server chooses the server of the finding: redis 7.0.15 is the installed one, and others are unpacked from other suites. It sets
+# $server and $cli.
 server() {
-	local name=$1 version=$2
+	local name=$1 version=$2 suites="sid experimental" root=$work/$1$2
 	if [ "$name $version" = "redis 7.0.15" ]; then
 		need redis-server redis-server
 		package redis-server "$version"
 		server=(redis-server) cli=(redis-cli)
 		return
 	fi
-	need apt-get apt
-	local root=$work/$name mirror got get
-	mkdir -p "$root/lists/partial" "$root/archives/partial" "$root/debs" "$root/tree"
-	: >"$root/status"
-	read -r mirror < <(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Created-By: Packages') || lacks "no Debian mirror is known to apt"
-	for suite in sid experimental; do
-		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
-	done >"$root/sources"
-	get=(-qq -o Dir::Etc::SourceList="$root/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$root/lists"
-		-o Dir::State::Status="$root/status" -o Dir::Cache="$root" -o APT::Sandbox::User=root -o Debug::NoLocking=1)
-	apt-get "${get[@]}" update >/dev/null 2>&1 || lacks "apt-get update fails"
-	got=$(apt-cache "${get[@]}" madison "$name-tools" | awk '{print $3}' | grep -E "^([0-9]+:)?${version//./\\.}-" | head -n 1) ||
-		lacks "Debian's sid and experimental do not have $name $version"
-	(cd "$root/debs" && apt-get "${get[@]}" download "$name-tools=$got" libc6 libatomic1 libgcc-s1 libstdc++6 libjemalloc2 liblzf1 \
-		libssl3t64 libsystemd0 libcap2 libzstd1 zlib1g >/dev/null 2>&1) || lacks "the packages of $name $version cannot be downloaded"
-	for deb in "$root"/debs/*.deb; do dpkg -x "$deb" "$root/tree"; done
-	local run=("$(find "$root/tree" -name ld-linux-x86-64.so.2 -print -quit)" --library-path "$root/tree/usr/lib/x86_64-linux-gnu")
-	server=("${run[@]}" --argv0 "$name-server" "$root/tree/usr/bin/$name-check-rdb")
-	cli=("${run[@]}" "$root/tree/usr/bin/$name-cli")
+	if [ "$version" = 6.0.16 ]; then
+		suites=bullseye
+		need redis-cli redis-tools
+	fi
+	unpacked "$suites" "$root" "$version" "$name-tools"
+	ln -s "$name-check-rdb" "$root/usr/bin/$name-server"
+	server=("${loader[@]}" "$root/usr/bin/$name-server")
+	cli=("${loader[@]}" "$root/usr/bin/$name-cli")
+	if [ "$version" = 6.0.16 ]; then cli=(redis-cli); fi # its own has no -e
 	"${server[@]}" --version | grep -q "v=$version" || lacks "$name $version does not start"
 }
 
@@ -122,7 +137,7 @@ cluster() {
 	local first=$1 p
 	for p; do on "$p" CLUSTER SET-CONFIG-EPOCH "$((p - 10000))" >/dev/null; done
 	for p; do [ "$p" = "$first" ] || on "$first" CLUSTER MEET 127.0.0.1 "$p" >/dev/null; done
-	on "$first" CLUSTER ADDSLOTSRANGE 0 16383 >/dev/null
+	on "$first" CLUSTER ADDSLOTS $(seq 0 16383) >/dev/null
 	for p; do until_true cluster_ok "$p" $#; done
 }
 cluster_ok() {
@@ -198,6 +213,54 @@ etcd_server() {
 	disown
 	export ETCDCTL_API=3 ETCDCTL_ENDPOINTS=127.0.0.1:$1
 	until_true etcdctl endpoint health
+}
+
+# consul_server starts Debian 11's Consul, with its API on port $1, and sets $pid and $consul. Its data stay for a second start.
+consul_server() {
+	consul=$work/consul/usr/bin/consul
+	[ -e "$consul" ] || unpacked bullseye "$work/consul" 1.8.7 consul
+	[ -e "$work/consul.json" ] || cat >"$work/consul.json" <<-END
+		{"server": true, "bootstrap_expect": 1, "node_name": "n", "bind_addr": "127.0.0.1", "client_addr": "127.0.0.1",
+		 "data_dir": "$work/consul/data", "performance": {"raft_multiplier": 1}, "disable_update_check": true,
+		 "ports": {"http": $1, "server": $(port), "serf_lan": $(port), "serf_wan": $(port), "dns": -1, "grpc": -1}}
+	END
+	"$consul" agent -config-file "$work/consul.json" >>"$work/log" 2>&1 &
+	pid=$!
+	ends "$pid"
+	disown
+	export CONSUL_HTTP_ADDR=127.0.0.1:$1
+	until_true consul_ok
+}
+consul_ok() { "$consul" kv put ready now && "$consul" operator raft list-peers | grep -q leader; }
+
+# php_with unpacks the PHP packages $2... of Debian sid, the first of version $1, and sets $php to the command of an interpreter that has
+# them, and phpredis.
+php_with() {
+	local version=$1 root=$work/php extension
+	shift
+	unpacked sid "$root" "$version" "$@" php-cli php-redis
+	# Debian's autoloaders name each other by their installed place.
+	find "$root/usr/share/php" -name autoload.php -print0 | xargs -0 sed -i "s|'/usr/share/php/|'$root/usr/share/php/|g"
+	php=("${loader[@]}" "$root/usr/bin/php8.4" -n -d include_path="$root/usr/share/php" -d extension_dir="$(dirname "$root"/usr/lib/php/*/redis.so)")
+	for extension in igbinary mbstring redis; do
+		[ ! -e "$(echo "$root"/usr/lib/php/*/"$extension.so")" ] || php+=(-d extension="$extension")
+	done
+}
+
+# laravel runs the PHP program on stdin with Laravel's cache, and the server on port $1. The program has the cache's $repository,
+# its $store with the prefix "cache:", and $redis.
+laravel() {
+	php_with 13.31.0 php-illuminate-cache php-illuminate-redis
+	cat >"$work/laravel.php" <<-'END'
+		<?php
+		foreach (['Cache', 'Redis', 'Support'] as $part) { require_once "Illuminate/$part/autoload.php"; }
+		$redis = new Illuminate\Redis\RedisManager(null, 'phpredis', ['default' => ['host' => '127.0.0.1', 'port' => (int) $argv[1]]]);
+		$store = new Illuminate\Cache\RedisStore($redis, 'cache:');
+		$repository = new Illuminate\Cache\Repository($store);
+		function say(mixed $value): string { return is_string($value) ? $value : json_encode($value); }
+		eval('?>' . stream_get_contents(STDIN));
+	END
+	timeout 120 "${php[@]}" "$work/laravel.php" "$1" 2>&1
 }
 
 # program builds the Go program on stdin with the given modules (PATH@VERSION) as $program.
