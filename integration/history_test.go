@@ -49,14 +49,19 @@ func (g *grant) String() string {
 // kept returns an error if one of the promises to a single holder was not kept.
 func (g *grant) kept() error {
 	switch {
-	case g.granted.Sub(g.until) > margin:
+	case past(g.granted, g.until):
 		return fmt.Errorf("%v got %q %v after its deadline", g, g.lock, g.granted.Sub(g.until))
-	case g.told.IsZero() && g.leaving.Sub(g.until) > margin:
+	case g.told.IsZero() && past(g.leaving, g.until):
 		return fmt.Errorf("%v held %q for %v past its deadline and was not told", g, g.lock, g.leaving.Sub(g.until))
-	case !g.told.IsZero() && g.told.Sub(g.until) > margin:
+	case !g.told.IsZero() && past(g.told, g.until):
 		return fmt.Errorf("%v was told of the loss of %q %v after its deadline", g, g.lock, g.told.Sub(g.until))
 	}
 	return nil
+}
+
+// past reports whether a time is later than a deadline and the delays of this machine.
+func past(at, deadline time.Time) bool {
+	return at.Sub(deadline) > margin+machine.between(deadline, at)
 }
 
 // follows returns an error if a grant does not leave alone the one before, or has no higher token.

@@ -65,7 +65,9 @@ func TestSoak(t *testing.T) {
 	for _, m := range s.fleet {
 		m.leap = leap
 	}
-	countersApart(t, append(s.fleet.servers(), s.group.data[0]))
+	servers := append(s.fleet.servers(), s.group.data[:]...)
+	countersApart(t, servers[:fleetSize])
+	t.Cleanup(machine.watch(servers, func(i int) bool { return s.struck[min(i, fleetSize-1)].Load() }, workTimeout/2))
 	s.report(t, "under way")
 	end := time.Now().Add(*soakFor)
 	for s.rounds == 0 || time.Now().Before(end) && s.failed < failures {
@@ -111,9 +113,10 @@ type soak struct {
 	began          time.Time
 	rounds, failed int
 	strikes        int
-	counts         map[string]count // by kind
-	handed         atomic.Int64     // locks that were handed over to the next waiter
-	samples        [][]float64      // one for each round
+	struck         [fleetSize]atomic.Bool // the nodes of the present strike, the group last
+	counts         map[string]count       // by kind
+	handed         atomic.Int64           // locks that were handed over to the next waiter
+	samples        [][]float64            // one for each round
 }
 
 // Begin and Observe make a soak an Observer, which counts handoffs.
@@ -159,6 +162,8 @@ func (s *soak) strike(t *testing.T, w *workload, crowded bool) {
 	victims := s.rng.Perm(fleetSize)[:1+s.rng.IntN(4)/3]
 	var heals []func()
 	for _, v := range victims {
+		s.struck[v].Store(true)
+		defer s.struck[v].Store(false)
 		if v == len(s.fleet) {
 			t.Log("the group: failover")
 			s.faults["failover"]++
@@ -247,14 +252,21 @@ func (s *soak) employ(t *testing.T, clients []*redlock.Client) (crews []crew) {
 // not.
 func (s *soak) crowd(all *errgroup.Group, clients []*redlock.Client) {
 	name := fmt.Sprintf("caller of %d: ", s.strikes)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var served atomic.Int64
+	go func() {
+		for began := time.Now(); served.Load() < crowdSize && time.Since(began)-machine.since(began) < patience; {
+			time.Sleep(look)
+		}
+		cancel(fmt.Errorf("%d of %d served within %v", served.Load(), crowdSize, patience))
+	}()
 	for i := range crowdSize {
 		c := clients[i%workers]
 		all.Go(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
+			defer served.Add(1)
 			lease, err := c.Mutex(fmt.Sprint(name, i)).Lock(ctx)
 			if err != nil {
-				return err
+				return errors.Join(context.Cause(ctx), err)
 			}
 			err = lease.Unlock(ctx)
 			if errors.Is(err, quorumlock.ErrLost) || errors.Is(err, quorumlock.ErrNoQuorum) {
