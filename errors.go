@@ -60,9 +60,10 @@ var (
 	// deletes the name's keys.
 	ErrWrongKind = errors.New("quorumlock: the name belongs to another kind")
 
-	// ErrLatchMismatch is the error of a latch that has another number of ids at the nodes than in
-	// the call. The error names both numbers. The call counted nothing there.
-	ErrLatchMismatch = errors.New("quorumlock: the latch opens with another number of ids")
+	// ErrMismatch is the error of a latch that opens with another number of ids at the nodes than in
+	// the call, and of a semaphore in use with another number of permits. The error names both
+	// numbers. The call counted nothing there, and took no slot.
+	ErrMismatch = errors.New("quorumlock: the nodes have another number of ids or permits")
 
 	// ErrLatchForgotten is the error of a latch that too many nodes have forgotten, in whole or in
 	// part. The latch was idle for longer than [WithRetention], or more nodes than allowed lost

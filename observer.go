@@ -66,8 +66,8 @@ type Event struct {
 }
 
 // ErrorType returns the type of the error in one word, for metrics: held, no_quorum, timeout,
-// unsent (a timeout with [ErrUnsent]), cancelled, closed, not_a_lock, wrong_kind, misuse, lost
-// (only for Unlock) or _OTHER. It returns "" if e has no error.
+// unsent (a timeout with [ErrUnsent]), cancelled, closed, not_a_lock, wrong_kind, mismatch, misuse,
+// lost (only for Unlock) or _OTHER. It returns "" if e has no error.
 func (e Event) ErrorType() string {
 	_, few := errors.AsType[*QuorumError](e.Err)
 	switch {
@@ -83,6 +83,8 @@ func (e Event) ErrorType() string {
 		return "misuse"
 	case errors.Is(e.Err, ErrWrongKind):
 		return "wrong_kind"
+	case errors.Is(e.Err, ErrMismatch):
+		return "mismatch"
 	case errors.Is(e.Err, ErrNotALock):
 		return "not_a_lock"
 	case few:

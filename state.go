@@ -25,8 +25,7 @@ type State struct {
 	Queue   []Waiter // the first waiters, in the order of the queue
 	Readers []Reader // the readers, sorted by owner; see redlock.RWMutex
 
-	// Permits is the number of slots of a semaphore, as its waiters store it. It is 0 without
-	// waiters: holders do not store it.
+	// Permits is the number of slots of a semaphore; 0 if the semaphore is not in use.
 	Permits int
 
 	Slots []Slot // the taken slots of a semaphore, by number; see redlock.Semaphore

@@ -47,8 +47,8 @@ func TestALatchOfATenantOpensOnce(t *testing.T) {
 			return heard[wire.LatchKey(key)] == 1
 		})
 	}
-	if err := a.Latch("x", 5).Done(ctx, "3"); !errors.Is(err, quorumlock.ErrLatchMismatch) {
-		t.Errorf("Done with another n: %v, want ErrLatchMismatch", err)
+	if err := a.Latch("x", 5).Done(ctx, "3"); !errors.Is(err, quorumlock.ErrMismatch) {
+		t.Errorf("Done with another n: %v, want ErrMismatch", err)
 	}
 	for name, call := range map[string]func() error{
 		"Lock":        func() error { _, err := b.Mutex("x").Lock(ctx); return err },

@@ -26,7 +26,7 @@ func ExampleLatch() {
 	fmt.Println(latch.Wait(ctx))
 
 	err = client.Latch("myapp:import:2026-11-22", 5).Done(ctx, "d")
-	fmt.Println(errors.Is(err, quorumlock.ErrLatchMismatch))
+	fmt.Println(errors.Is(err, quorumlock.ErrMismatch))
 	// Output:
 	// 2 <nil>
 	// <nil>

@@ -52,7 +52,7 @@ type Latch struct{ latch *client.Latch }
 // Latch return an error that matches [quorumlock.ErrMisuse]. The name has at most 1,024 bytes.
 //
 // All users of a latch must pass the same n. Calls with another n return
-// [quorumlock.ErrLatchMismatch]. If the name was that of a mutex within the last few minutes, or
+// [quorumlock.ErrMismatch]. If the name was that of a mutex within the last few minutes, or
 // belongs to another kind, calls return [quorumlock.ErrWrongKind]. So does a mutex with the name of
 // a latch. In all of these cases a quorum of the nodes is unchanged. The error names the first node
 // that refused.

@@ -55,10 +55,9 @@ import (
 //
 // # Different numbers of permits
 //
-// All users of a semaphore should pass the same k. If they do not, no caller is granted a slot
-// beyond its own k. Callers with a greater k use slots that the others do not know, so the greatest
-// k is the number of holders. A waiter with a smaller k may be passed by a later one with a greater
-// k, if all slots below the smaller k are taken. The later one may then wait up to 0.6 s longer.
+// All users of a semaphore must pass the same k. While it has a holder, a caller or waiter with
+// another k gets [quorumlock.ErrMismatch], with both numbers, and no slot. Once it has no holder,
+// the next caller's k counts.
 //
 // # Re-entry
 //
@@ -76,7 +75,7 @@ var _ quorumlock.Locker = (*Semaphore)(nil)
 // no I/O and starts no goroutine. If the name, permits or an option is invalid, the methods of the
 // Semaphore return an error that matches [quorumlock.ErrMisuse]. If the name belongs to another
 // kind, or was that of a mutex within the last few minutes, its methods return
-// [quorumlock.ErrWrongKind].
+// [quorumlock.ErrWrongKind]; if others use it with another number, [quorumlock.ErrMismatch].
 func (c *Client) Semaphore(name string, permits int, opts ...quorumlock.Option) *Semaphore {
 	cell, err := client.SlotsOf(permits)
 	m := c.mutex(name, cell, err, opts)

@@ -128,7 +128,7 @@ func TestALatchOnTheNameOfSomethingElseIsRefused(t *testing.T) {
 		kind error
 		want string
 	}{
-		"a latch of another n": {func(s *server) { s.do(wire.Latch("x", 5, wire.MakeLatch, time.Hour, "me", "b")) }, quorumlock.ErrLatchMismatch, "3 here, and 5 at the node"},
+		"a latch of another n": {func(s *server) { s.do(wire.Latch("x", 5, wire.MakeLatch, time.Hour, "me", "b")) }, quorumlock.ErrMismatch, "3 here, and 5 at the node"},
 		"a held mutex":         {func(s *server) { s.grant("x", alice, 1, 100) }, quorumlock.ErrWrongKind, "used as a latch, and is a mutex or a read-write lock:"},
 		"a free mutex":         {func(s *server) { s.grant("x", alice, 1, 100); s.release("x", alice, 1) }, quorumlock.ErrWrongKind, "and is a mutex or a read-write lock that was locked within the last few minutes"},
 		"Redisson's latch":     {func(s *server) { s.put("x", "3") }, quorumlock.ErrWrongKind, "and is a string, as the countdown latch of Redisson's has"},

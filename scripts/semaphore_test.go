@@ -3,6 +3,8 @@ package scripts_test
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +73,47 @@ func TestANodeNamesAFreeSlot(t *testing.T) {
 	if a := s.acquired(slotted("w:6", 5, 5, 1).Only(3)); !a.Free { // w:1 is queued before it again
 		t.Errorf("%+v, want a refusal for those before", a)
 	}
+}
+
+// While a semaphore is in use, a waiter with another number of slots is told both numbers, and is not
+// handed a slot. A holder that restores its slot tells its number. A semaphore that is not in use has
+// no number; nor has one of a client that does not tell it, until another client does.
+func TestASemaphoreInUseHasOneNumberOfSlots(t *testing.T) {
+	s := gather(t)
+	refused := func(waiter quorumlock.Owner, permits int, want string) {
+		t.Helper()
+		if _, err := s.send(slotted(waiter, 9, permits, 0)).Acquired(); !errors.Is(err, quorumlock.ErrMismatch) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want ErrMismatch with %q", err, want)
+		}
+	}
+	has := func(want int) {
+		t.Helper()
+		if state, err := s.send(wire.Inspect("x", 10).OfSemaphore(9, 0)).InspectedSlots(); err != nil || state.Permits != want {
+			t.Errorf("%d permits, %v, want %d", state.Permits, err, want)
+		}
+	}
+	s.acquired(slotted("w:1", 1, 1, 0))
+	s.acquired(slotted("alice:2", 2, 1, 0))
+	refused("w:3", 3, "3 here, and 1 at the node")
+	has(1)
+	s.send(wire.Restore("x", "w:1.1", ttl, 100).At(7).OfSemaphore(3, 0))
+	has(3)
+	refused("w:4", 1, "1 here, and 3 at the node")
+	s.acquired(slotted("w:5", 5, 3, 1))
+	s.releaseSlot("w:1")
+	s.checkHeard("slot alice:2 0 x")
+
+	s = start(t)
+	s.slot("w:1", 1, 0)
+	s.wait(ttl + time.Millisecond) // the hold is over, and still there
+	s.acquired(slotted("w:2", 2, 3, 0))
+	has(3)
+	if _, err := s.data.ZAdd("x", math.Inf(1), "quorumlock_semaphore"); err != nil {
+		t.Fatal(err)
+	}
+	has(0)
+	s.acquired(slotted("w:3", 3, 2, 1))
+	has(2)
 }
 
 // A renewal counts only for the slot that the owner has here: otherwise nodes with different slots

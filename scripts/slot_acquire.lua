@@ -5,14 +5,14 @@
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  token hint, in µs of the client's clock: see acquire.lua
 -- ARGV[4]  mode:
---          'keep'  acquires past the queue: restores a hold that this node has lost. Another slot
---                  of the owner here is released, and so is that of an earlier successor of its
---                  waiter
+--          'keep<permits>'  acquires past the queue: restores a hold that this node has lost.
+--                  Another slot of the owner here is released, and so is that of an earlier
+--                  successor of its waiter. The semaphore has this number of slots from now on
 --          <entry> acquires for a waiter if fewer waiters are before it than slots are free, and
 --                  queues it otherwise. The slot of a successor of an earlier attempt becomes the
 --                  owner's, unless the waiter prefers another slot. If the preferred slot is taken,
 --                  the successor's is released, and the waiter is queued
--- ARGV[5]  the slot, for 'keep'
+-- ARGV[5]  the slot, for 'keep<permits>'
 --
 -- Reply    {5, token, slot}  granted; the owner had no slot before
 --          {6, token, slot}  granted; the owner had the slot already
@@ -21,12 +21,13 @@
 --                  ends, and who has the lowest slot, or the one that was asked for
 --          {8, slot, position, who, now}  refused: who has the preferred slot, the waiter takes no
 --                  other, and this slot is free
+--          an error, 'OTHERPERMITS <permits of the waiter> <permits>'
 -- include queue.lua
 -- include holds.lua
 -- include join.lua
 -- include successor.lua
 -- include slots.lua
-local wrong = check()
+local wrong, number = check()
 if wrong then
   return wrong
 end
@@ -36,6 +37,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 prune(now)
 local owner = ARGV[1]
 local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$')
+local k, wish, other = wants(entry)
 local slot = tonumber(redis.call('zscore', KEYS[5], owner) or nil)
 local again = slot ~= nil
 local former
@@ -48,6 +50,7 @@ end
 
 if not waiter then
   local asked = tonumber(ARGV[5])
+  k = tonumber(string.match(ARGV[4], '%d+$') or nil)
   if slot ~= asked then
     local who = redis.call('zrangebyscore', KEYS[5], asked, asked)[1]
     gone = give(owner)
@@ -66,7 +69,9 @@ if not waiter then
     end
   end
 elseif not again then
-  local k, wish, other = wants(entry)
+  if isOther(number, k) then
+    return redis.error_reply(string.format('OTHERPERMITS %.0f %.0f', k, number))
+  end
   local taken = other and redis.call('zcount', KEYS[5], wish, wish) > 0
   former = successorOf(waiter)
   if former and not isSuccessor(former, waiter, attemptIn(entry)) then
@@ -125,7 +130,7 @@ if former then
   gone = give(former)
 end
 local left = waiter and drop(waiter) == 1
-assign(owner, slot, token, now, tonumber(ARGV[2]))
+assign(owner, slot, token, now, tonumber(ARGV[2]), k)
 -- As after a yield, waiters are only called: they ask for their preferred slot. If the waiter had a
 -- slot already, a free one is left for the next.
 if gone and gone ~= slot or left and (gone or again) then

@@ -3,13 +3,14 @@
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
 -- ARGV[1]  how many waiters to return
 --
--- Reply    {owners, ends, tokens, length, waiters, entries, now}: owners are in the order of their
---          slots, each followed by its slot; ends are the ends of their holds in ms of the node's
---          clock, and may be past; tokens are their fencing tokens; the rest is as in inspect.lua
+-- Reply    {owners, ends, tokens, length, waiters, entries, now, permits}: owners are in the order
+--          of their slots, each followed by its slot; ends are the ends of their holds in ms of the
+--          node's clock, and may be past; tokens are their fencing tokens; permits is the number of
+--          slots, 0 if it is unknown; the rest is as in inspect.lua
 -- include queue.lua
 -- include holds.lua
 -- include slots.lua
-local wrong = check()
+local wrong, number = check()
 if wrong then
   return wrong
 end
@@ -22,4 +23,4 @@ local waiters, entries = ARGV[1] ~= '0' and redis.call('zrange', KEYS[2], 0, ARG
 for i = 1, #waiters, 2 do
   entries[#entries + 1] = redis.call('hget', KEYS[3], waiters[i]) or ''
 end
-return {owners, ends, tokens, redis.call('zcard', KEYS[2]), waiters, entries, clock()}
+return {owners, ends, tokens, redis.call('zcard', KEYS[2]), waiters, entries, clock(), number or 0}

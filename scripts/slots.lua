@@ -2,7 +2,7 @@
 -- queue.lua and holds.lua.
 --
 -- KEYS[1]  the holds: zset, owner scored by the end of its hold, in ms of the node's clock; and
---          'quorumlock_semaphore', scored +inf
+--          'quorumlock_semaphore', scored 10^15 + the number of slots, or +inf if it is unknown
 -- KEYS[2], KEYS[3]  the queue and its entries: see queue.lua
 -- KEYS[4]  the fencing tokens: hash, slot -> token
 -- KEYS[5]  the slots: zset, owner scored by its slot; and `<waiter>/` of a waiter with a successor
@@ -13,6 +13,7 @@
 -- taken, the node then names a free one, the first from that slot on. A slot has one owner at most.
 -- In the message of a handoff, `<token>@<slot>` stands where that of a mutex has the token.
 local MARK = 'quorumlock_semaphore'
+local SLOTS = 1000000000000000 -- in a score, more than any end of a hold
 
 -- give releases the slot of an owner, and returns it; nil if the owner has none.
 local function give(owner)
@@ -47,7 +48,8 @@ local function prune(now)
   end
 end
 
--- check returns an error if the name belongs to another kind of lock.
+-- check returns an error if the name belongs to another kind of lock. Otherwise it returns nil, and
+-- the number of slots if it is known.
 local function check()
   local mark = redis.pcall('zscore', KEYS[1], MARK)
   if type(mark) == 'table' then
@@ -63,6 +65,14 @@ local function check()
   if type(tokens) == 'table' then
     return string.find(tokens.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOSEMAPHORE token') or tokens
   end
+  local score = tonumber(mark or nil)
+  return nil, score and score < math.huge and score - SLOTS
+end
+
+-- isOther tells whether the semaphore has another number of slots than k. number is from check, and
+-- binds nobody once all holds are over.
+local function isOther(number, k)
+  return number and number ~= k and redis.call('exists', KEYS[1]) == 1
 end
 
 -- lowest returns the owner of the lowest slot that is taken.
@@ -109,14 +119,16 @@ local function lengthenTokens(token, now, ttl)
   lengthen(KEYS[4], math.max(0, math.floor(token / 1000) - now) + math.max(ttl, 120000) + 60000, 60000)
 end
 
--- assign gives a free slot to an owner, with a token. A restored token without an earlier one of
--- the slot is not kept if it is more than a minute old: see acquire.lua.
-local function assign(owner, slot, token, now, ttl)
+-- assign gives a free slot of k to an owner, with a token. A restored token without an earlier one
+-- of the slot is not kept if it is more than a minute old: see acquire.lua. k is nil for a client
+-- that does not tell it.
+local function assign(owner, slot, token, now, ttl, k)
   if token / 1000 >= now - 60000 or redis.call('hexists', KEYS[4], slot) == 1 then
     redis.call('hset', KEYS[4], slot, string.format('%.0f', token))
     lengthenTokens(token, now, ttl)
   end
-  redis.call('zadd', KEYS[1], string.format('%.0f', now + ttl), owner, '+inf', MARK)
+  local mark = k and string.format('%.0f', SLOTS + k) or redis.call('zscore', KEYS[1], MARK) or '+inf'
+  redis.call('zadd', KEYS[1], string.format('%.0f', now + ttl), owner, mark, MARK)
   lengthen(KEYS[1], ttl)
   redis.call('zadd', KEYS[5], slot, owner)
   local record = string.match(owner, '^.*/')
@@ -140,7 +152,7 @@ local function successorOf(waiter)
 end
 
 -- handSlot gives a free slot to a waiter's successor, as hand in handoff.lua gives a mutex.
-local function handSlot(waiter, stored, slot, now)
+local function handSlot(waiter, stored, slot, now, k)
   local came, ttl, cell, attempt, secret = string.match(stored, '^%S+ %S+ (%S+) (%S+) (%S+) (%S+) (%S+)$')
   if not secret or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then
     return false
@@ -155,7 +167,7 @@ local function handSlot(waiter, stored, slot, now)
     return false
   end
   drop(waiter)
-  assign(waiter .. '/' .. attempt .. '.' .. cell, slot, token + 1, now, tonumber(ttl))
+  assign(waiter .. '/' .. attempt .. '.' .. cell, slot, token + 1, now, tonumber(ttl), k)
   local handoff = attempt .. ' ' .. cell .. ' ' .. string.format('%.0f', token + 1) .. '@' .. slot .. ' '
   local proof = redis.sha1hex(secret .. ' ' .. waiter .. ' ' .. handoff .. KEYS[1] .. ' ' .. secret)
   tell('handoff', waiter, handoff .. proof .. ' ')
@@ -178,8 +190,8 @@ end
 
 -- serve serves the queue after a release or a leave. It returns whether I could have a slot now.
 --
--- If one slot is free, serve hands it to the first waiter, if hands is set. Otherwise it calls the
--- first; if that one was called before, the next, as long as there are free slots. The first may
+-- If one slot is free, serve hands it to the first waiter, if hands is set and the waiter knows the
+-- number of slots. Otherwise it calls the first; if that one was called before, the next, as long as there are free slots. The first may
 -- wait for other locks, or have been told of a slot by an answer. So the last one with a slot is
 -- called as well. While several slots are free, waiters are on their way to them. Each asks every
 -- node for the same slot, but handoffs would give it different slots at different nodes.
@@ -190,7 +202,8 @@ end
 -- If many slots are free, serve looks at the first FEW waiters, and then at the last one with a
 -- slot: those between were called before that one.
 local function serve(me, now, hands, released)
-  if check() then -- the queue is of another kind of lock
+  local wrong, number = check()
+  if wrong then -- the queue is of another kind of lock
     return false
   end
   prune(now)
@@ -215,7 +228,7 @@ local function serve(me, now, hands, released)
       return mine
     elseif waiter == me then
       return true
-    elseif not served and hands and free == 1 and handSlot(waiter, stored, vacant(k, wish), now) then
+    elseif not served and hands and free == 1 and not isOther(number, k) and handSlot(waiter, stored, vacant(k, wish), now, k) then
       served = true
     else
       if not served and deadline(stored) > now + CLAIM then

@@ -152,7 +152,7 @@ func TestCodesOfRefusals(t *testing.T) {
 		"too late":        {quorumlock.ErrTooLate, codes.Unavailable, time.Second},
 		"nobody answered": {context.Canceled, codes.Unavailable, time.Second}, // during the wait
 		"not a lock":      {quorumlock.ErrNotALock, codes.Internal, 0},
-		"another kind":    {&quorumlock.QuorumError{Needed: 2, Nodes: nodeErrors(quorumlock.ErrWrongKind, quorumlock.ErrNotALock)}, codes.Internal, 0},
+		"another kind":    {&quorumlock.QuorumError{Needed: 2, Nodes: nodeErrors(quorumlock.ErrWrongKind, quorumlock.ErrNotALock, quorumlock.ErrMismatch)}, codes.Internal, 0},
 		"or an outage":    {&quorumlock.QuorumError{Needed: 2, Nodes: nodeErrors(quorumlock.ErrWrongKind, io.EOF)}, codes.Unavailable, time.Second},
 		"misuse":          {quorumlock.ErrUpgrade, codes.Internal, 0},
 		"something else":  {io.ErrShortWrite, codes.Internal, 0},

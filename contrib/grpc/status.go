@@ -71,11 +71,11 @@ func retry(code codes.Code, text string, after time.Duration) *status.Status {
 	return s
 }
 
-// isNoLock reports whether the quorum failed only because the name is no lock or of another kind:
-// then a retry does not help.
+// isNoLock reports whether the quorum failed only because the name is no lock, or of another kind
+// or size: then a retry does not help.
 func isNoLock(err error, few *quorumlock.QuorumError) bool {
 	for _, n := range few.Nodes {
-		if !errors.Is(n, quorumlock.ErrNotALock) && !errors.Is(n, quorumlock.ErrWrongKind) {
+		if !errors.Is(n, quorumlock.ErrNotALock) && !errors.Is(n, quorumlock.ErrWrongKind) && !errors.Is(n, quorumlock.ErrMismatch) {
 			return false
 		}
 	}

@@ -35,8 +35,8 @@
 // that made it.
 //
 // The attributes have few values. quorumlock.operation is lock or try_lock. error.type is held,
-// no_quorum, timeout, unsent, cancelled, closed, not_a_lock, wrong_kind, misuse, lost (only for
-// Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason]. quorumlock.node is the
+// no_quorum, timeout, unsent, cancelled, closed, not_a_lock, wrong_kind, mismatch, misuse, lost
+// (only for Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason]. quorumlock.node is the
 // node's address, or the name from node.WithName. So the number of series is bounded. The names of
 // locks are in traces and metrics only with [WithLockNames]. Measurements have the span as an
 // exemplar, if the SDK has exemplars on.

@@ -300,6 +300,10 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 			testkit.Lock(t, n.NewClient().Semaphore("x", 2))
 			return testkit.Err(m.TryLock(t.Context()))
 		}},
+		"mismatch": {codes.Error, func(t *testing.T, n *nodetest.Nodes, _ quorumlock.Locker) error {
+			testkit.Lock(t, n.NewClient().Semaphore("x", 2))
+			return testkit.Err(n.Client().Semaphore("x", 3).TryLock(t.Context()))
+		}},
 		"misuse": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
 			reader := testkit.Lock(t, n.Client().RWMutex("x", quorumlock.WithObserver(nil)).RLocker())
 			return testkit.Err(m.TryLock(reader.Context()))

@@ -168,7 +168,7 @@ func (c *session) attachFailure(why core.Reason) error {
 	switch why {
 	case core.Gone:
 		return c.lock.gone(c.taking.parked, c.nodeErrors())
-	case core.NotALock:
+	case core.WrongUse:
 		return c.notALock()
 	case core.TooLate:
 		return c.tooLate()

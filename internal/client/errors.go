@@ -26,7 +26,7 @@ func (c *session) failure(why core.Reason) error {
 		return c.heldError()
 	case core.HeldAndNoQuorum:
 		return errs.Join(c.heldError(), c.quorumError(c.machine.Granted()))
-	case core.NotALock:
+	case core.WrongUse:
 		return c.notALock()
 	case core.TooLate:
 		return c.tooLate()
@@ -44,7 +44,7 @@ func (c *session) failure(why core.Reason) error {
 // are a misuse, not an outage.
 func (c *session) notALock() error {
 	for i := range c.machine.Cells {
-		if d := &c.machine.Cells[i]; d.NotALock && d.Err != nil {
+		if d := &c.machine.Cells[i]; d.WrongUse && d.Err != nil {
 			return nodeError(c.lock.cells[i].Node, d.Err)
 		}
 	}

@@ -149,7 +149,7 @@ func (h *health) answers(n Node) bool {
 // isDown reports whether a call failed because the node does not serve, or the connection failed.
 // The same call may succeed later. Otherwise the node refused this call.
 func isDown(err error) bool {
-	if errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock) {
+	if errors.Is(err, quorumlock.ErrClosed) || wire.IsWrongUse(err) {
 		return false
 	}
 	if wire.IsUnsent(err) {

@@ -189,7 +189,7 @@ func (c *Client) around(d time.Duration) time.Duration {
 
 // isFinal reports whether look would return the same error again.
 func (l *Latch) isFinal(err error) bool {
-	return errors.Is(err, quorumlock.ErrLatchForgotten) || engine.IsWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)
+	return errors.Is(err, quorumlock.ErrLatchForgotten) || wire.IsWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)
 }
 
 // logNoQuorum logs from a goroutine of its own, as call.log does.

@@ -183,7 +183,7 @@ func (c *session) applyAt(now core.Time, e core.Event) {
 		}
 		if fx.Outcome == core.Failed && fx.Reason != core.Cancelled {
 			c.tries.last = c.failure(fx.Reason)
-			if c.tries.over != nil && fx.Reason != core.NotALock {
+			if c.tries.over != nil && fx.Reason != core.WrongUse {
 				c.tries.last = errs.Join(c.tries.over, c.tries.last)
 			}
 		}

@@ -161,7 +161,7 @@ func (m *Machine) countAttach(now Time) {
 		m.fail(Held)
 	case m.unanswered() > 0:
 	case !t.holds(isLock):
-		m.fail(NotALock)
+		m.fail(WrongUse)
 	case m.hasRivals():
 		m.fail(Held)
 	default:

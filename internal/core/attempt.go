@@ -275,7 +275,7 @@ func (m *Machine) refusal() Reason {
 	few := !t.holds(mayVote)
 	switch {
 	case !t.holds(isLock):
-		return NotALock
+		return WrongUse
 	case t.some(isContended) && t.holds(hasVoted):
 		return Held
 	case t.holds(isTaken):
@@ -307,7 +307,7 @@ func (m *Machine) learnReason() {
 		return
 	}
 	m.reason = why
-	if why == NotALock {
+	if why == WrongUse {
 		m.fail(why)
 	} else if !m.cfg.Tries {
 		m.fx.Waiting, m.fx.Reason = true, why

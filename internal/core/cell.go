@@ -28,7 +28,7 @@ type answers struct {
 	Standing    Standing
 	Won         bool          // granted; may have been released since
 	Refusal     *Reply        // nil if it has not refused
-	NotALock    bool          // its key is not a lock
+	WrongUse    bool          // its key is not a lock of this kind and size
 	copied      bool          // has no vote on the attempt: on another cell's server, or Foreign
 	failed      bool          // a call failed; reset by an answer to the attempt or its raise
 	broken      bool          // the connection of the attempt, or of the release, has ended
@@ -123,7 +123,7 @@ func (c *Cell) answered(do Do, r Reply) {
 		c.unanswered--
 	}
 	// Only Acquire and Attach read all keys. No other answer shows that the key is a lock again.
-	if r.Err != nil && (do == Acquire || do == Attach || !c.NotALock) {
+	if r.Err != nil && (do == Acquire || do == Attach || !c.WrongUse) {
 		c.Err = r.Err
 	}
 	lost := r.Err != nil && !r.Unsent
@@ -147,7 +147,7 @@ func (c *Cell) acquired(now Time, r Reply) {
 	case r.Quarantined, r.Unsent:
 		c.Standing = Untouched
 	case r.Err != nil:
-		c.Standing, c.NotALock, c.leftover = Unknown, r.NotALock, true
+		c.Standing, c.WrongUse, c.leftover = Unknown, r.WrongUse, true
 	case r.Again && !c.restored:
 		// Each owner is used once, and its request is sent once. So either a proxy repeats
 		// requests, or a copy of this process makes the same call. The lock of the copy must not be
@@ -178,7 +178,7 @@ func (c *Cell) attached(r Reply, s *Source, another, asking bool) {
 	case r.Quarantined, r.Unsent:
 		c.Standing = Untouched
 	case r.Err != nil:
-		c.Standing, c.NotALock = Unknown, r.NotALock
+		c.Standing, c.WrongUse = Unknown, r.WrongUse
 	case r.Again && asking: // a copy of this process makes the same call
 		c.Standing, c.Err = Left, ErrForeign
 	case r.OK && another:
@@ -225,7 +225,7 @@ func (c *Cell) confirm() {
 // released records the answer to a release, which was a Keep or a Park if kept. It confirms a
 // release if the others are kept, too, or none is.
 func (c *Cell) released(r Reply, kept, others bool) {
-	if c.vote, c.gone = No, r.NotALock; r.Err != nil { // gone: another program has overwritten the key
+	if c.vote, c.gone = No, r.WrongUse; r.Err != nil { // gone: another program has overwritten the key
 		return
 	}
 	c.Err, c.gone = nil, !r.OK && !c.broken && (!kept || c.Standing == Granted) // broken: the first release may have run

@@ -79,7 +79,7 @@ type Reply struct {
 	Err         error // no answer: the call may have run, or may run later
 	Unsent      bool  // with Err: the call has not run, and never will
 	Broken      bool  // with Err: the connection has ended, though not for silence
-	NotALock    bool  // with Err: the key is not a lock
+	WrongUse    bool  // with Err: the key is not a lock of this kind and size
 	Quarantined bool  // with Err: the restart guard keeps the node from granting
 
 	OK    bool // granted, raised, renewed or passed on; of a release: the owner had the lock
@@ -181,7 +181,7 @@ const (
 	HeldAndNoQuorum        // of a MultiLock: one member is held, and another has no quorum
 	HeldOrNone             // Held or NoQuorum, not known yet: see refusal
 	NoToken                // granted, but too few cells confirmed the token: see disagree
-	NotALock               // the key is not a lock at too many nodes
+	WrongUse               // the key is not a lock of this kind and size at too many nodes
 	TooLate                // granted, but without any validity left
 	Cancelled              // by Cancel or Close
 	NotRenewed             // a loss: no renewal in time

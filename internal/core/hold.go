@@ -232,7 +232,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	}
 	c := &m.Cells[call.Cell]
 	vote := No
-	gone := reply.NotALock // another program has overwritten the key
+	gone := reply.WrongUse // another program has overwritten the key
 	if reply.Err == nil {
 		if !c.copied {
 			c.works()

@@ -131,7 +131,7 @@ func (d *driver) reply(c Call, well bool) Reply {
 	case 1:
 		return unsent
 	case 2:
-		return Reply{Err: errNoAnswer, NotALock: true}
+		return Reply{Err: errNoAnswer, WrongUse: true}
 	case 3:
 		return Reply{Err: errNoAnswer, Quarantined: true}
 	}

@@ -10,7 +10,7 @@ import (
 func TestTheReasonIsWhatAllCellsAllow(t *testing.T) {
 	three, five, four := Majority(2, 3), Majority(3, 5), Majority(3, 4)
 	both := Every([]Tree{three, three})
-	answers := map[rune]Reply{'h': heldByOther, 'g': grant, 'x': unsent, 'k': {Err: errNoAnswer, NotALock: true}}
+	answers := map[rune]Reply{'h': heldByOther, 'g': grant, 'x': unsent, 'k': {Err: errNoAnswer, WrongUse: true}}
 	for _, tt := range []struct {
 		tree  Tree
 		cells string
@@ -25,7 +25,7 @@ func TestTheReasonIsWhatAllCellsAllow(t *testing.T) {
 		{three, "xxh", NoQuorum},
 		{three, "xx-", NoQuorum},
 		{three, "xxg", NoQuorum},
-		{three, "kkh", NotALock},
+		{three, "kkh", WrongUse},
 		{three, "kxh", NoQuorum},
 		{three, "khh", Held},
 		{five, "xxhgg", Held},

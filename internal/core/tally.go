@@ -18,7 +18,7 @@ const (
 	hasVoted                  // granted, handed over or refused (see ownRefused), and not failed
 	mayVote                   // the same, or has neither answered nor failed, or is spared
 	isHeard                   // hasVoted, or is spared
-	isLock                    // its key is a lock, as far as known
+	isLock                    // its key is no other lock, as far as known
 	isWanted                  // the next attempt should win it
 	isPromised                // the same, by the rule promises
 	hasWon                    // granted; may have been released since
@@ -199,7 +199,7 @@ func (m *Machine) factsOf(i int) facts {
 		with(hasVoted, votes).
 		with(mayVote, votes || spared || asked && !c.failed).
 		with(isHeard, votes || spared).
-		with(isLock, !c.NotALock || c.Standing != Unknown).
+		with(isLock, !c.WrongUse || c.Standing != Unknown).
 		with(isWanted, opens).
 		with(isPromised, opens).
 		with(hasWon, c.Won).

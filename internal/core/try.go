@@ -160,7 +160,7 @@ func (m *Machine) isUnclear() bool {
 		return false
 	}
 	why := m.refusal()
-	if why == HeldOrNone || why != NotALock && m.mayBeBoth() {
+	if why == HeldOrNone || why != WrongUse && m.mayBeBoth() {
 		return true
 	}
 	if !m.looksAgain() {

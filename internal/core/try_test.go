@@ -240,8 +240,8 @@ func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
 
 // A key that is no lock will not become one, so the call fails at once.
 func TestWhatIsNoLockEndsTheCall(t *testing.T) {
-	noLock := Reply{Err: errNoAnswer, NotALock: true}
-	wantFailed(t, plays(start(2, 3), answer(Acquire, 0, noLock), answer(Acquire, 1, noLock)), NotALock)
+	noLock := Reply{Err: errNoAnswer, WrongUse: true}
+	wantFailed(t, plays(start(2, 3), answer(Acquire, 0, noLock), answer(Acquire, 1, noLock)), WrongUse)
 }
 
 // Two nodes disagree on the token, and the raise at one fails, or finds no key. The others are a

@@ -107,7 +107,7 @@ func (m *Machine) abandonAttempt(now Time, why Reason) {
 
 // isFinal reports whether no other attempt can help.
 func (m *Machine) isFinal(now Time) bool {
-	return m.reason == NotALock || m.cfg.Tries && (m.tries.over || !m.tries.undecided || !m.triesAgain(now))
+	return m.reason == WrongUse || m.cfg.Tries && (m.tries.over || !m.tries.undecided || !m.triesAgain(now))
 }
 
 func (m *Machine) yield(i int) {

@@ -178,17 +178,11 @@ func (k *Look) forgotten(now int) (again bool) {
 
 func (k *Look) fail() (again bool) {
 	k.err = &quorumlock.QuorumError{Granted: len(k.states), Needed: k.latch.Need, Nodes: k.errs}
-	wrong := slices.DeleteFunc(slices.Clone(k.errs), func(n *quorumlock.NodeError) bool { return !IsWrongUse(n) })
+	wrong := slices.DeleteFunc(slices.Clone(k.errs), func(n *quorumlock.NodeError) bool { return !wire.IsWrongUse(n) })
 	if len(wrong) > len(k.latch.Cells)-k.latch.Need {
 		k.err = wrong[0]
 	}
 	return false
-}
-
-// IsWrongUse reports whether err means that the name belongs to another kind, or to a latch with
-// another N.
-func IsWrongUse(err error) bool {
-	return errors.Is(err, quorumlock.ErrWrongKind) || errors.Is(err, quorumlock.ErrLatchMismatch)
 }
 
 // NodeError returns err as an error of a node, or unchanged if it is one already.

@@ -286,7 +286,7 @@ func TestALookNoticesForgottenIDs(t *testing.T) {
 			}
 		}
 		k.Next()
-		if _, err := k.End(); (IsWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)) != wrong || (err == nil) != (refusals == 0) {
+		if _, err := k.End(); (wire.IsWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)) != wrong || (err == nil) != (refusals == 0) {
 			t.Errorf("%d wrong uses: %v", refusals, err)
 		}
 	}

@@ -309,7 +309,7 @@ var ErrRecalled = errors.New("not sent: the attempt was given back before the no
 // IsFirst reports whether the call is the first attempt of its waiter: before it, the node has
 // nothing of that waiter.
 func (c *Call) IsFirst() bool {
-	return c.Begins() && c.Script != release && c.Script != slotRelease && c.Script != transfer && c.Script != guardedTransfer && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
+	return c.Begins() && c.Script != release && c.Script != slotRelease && c.Script != transfer && c.Script != guardedTransfer && !strings.HasPrefix(c.args[3].text, keep) && strings.HasSuffix(c.args[0].text, ".1")
 }
 
 // GivesBack reports whether the call releases everything that its waiter may have at the node.

@@ -173,7 +173,7 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 	}
 	if r.Err != nil {
 		r.Unsent, r.Broken = IsUnsent(r.Err), IsBroken(r.Err)
-		r.NotALock, r.Quarantined = errors.Is(r.Err, quorumlock.ErrNotALock), errors.Is(r.Err, quorumlock.ErrQuarantined)
+		r.WrongUse, r.Quarantined = IsWrongUse(r.Err), errors.Is(r.Err, quorumlock.ErrQuarantined)
 	}
 	return r
 }

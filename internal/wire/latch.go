@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,7 +74,7 @@ type LatchState struct {
 }
 
 // Latched reads the reply to Latch, which was called with n. It returns
-// [quorumlock.ErrLatchMismatch] if the node's latch has another n, and [quorumlock.ErrWrongKind] if
+// [quorumlock.ErrMismatch] if the node's latch has another n, and [quorumlock.ErrWrongKind] if
 // the key holds something else. In both cases the node changed nothing.
 func (r Reply) Latched(n int) (LatchState, error) {
 	if r.Err != nil {
@@ -103,7 +105,7 @@ func (r Reply) Latched(n int) (LatchState, error) {
 func latchRefusal(said string, n int) error {
 	if stored, ok := strings.CutPrefix(said, "LATCH "); ok {
 		needed, _, _ := strings.Cut(stored, " ")
-		return fmt.Errorf("%w: %d here, and %.20s at the node: use one n for a name", quorumlock.ErrLatchMismatch, n, needed)
+		return mismatch(strconv.Itoa(n), needed)
 	}
 	why, ok := strings.CutPrefix(said, "WRONGKIND ")
 	if !ok {
@@ -127,6 +129,17 @@ func latchRefusal(said string, n int) error {
 		return wrongKind{"latch", fmt.Sprintf("a hash with the field %.100q", field)}
 	}
 	return wrongKind{"latch", "another type of value"}
+}
+
+// mismatch returns the error of a number of ids or permits that differs from that at the node.
+func mismatch(here, there string) error {
+	return fmt.Errorf("%w: %.20s here, and %.20s at the node: use one number for a name", quorumlock.ErrMismatch, here, there)
+}
+
+// IsWrongUse reports whether an error is about the contents of the lock's keys: the node works, and
+// the name or the number is wrong.
+func IsWrongUse(err error) bool {
+	return errors.Is(err, quorumlock.ErrNotALock) || errors.Is(err, quorumlock.ErrWrongKind) || errors.Is(err, quorumlock.ErrMismatch)
 }
 
 // wrongKind is [quorumlock.ErrWrongKind] with the kind of the call and the kind at the node.

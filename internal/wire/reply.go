@@ -398,11 +398,14 @@ func (r Reply) failure() error {
 	return r.explain(func(said string) error {
 		field, ours := strings.CutPrefix(said, "NOTALOCK ")
 		what, semaphore := strings.CutPrefix(said, "NOSEMAPHORE ")
+		numbers, other := strings.CutPrefix(said, "OTHERPERMITS ")
 		switch {
 		case ours:
 			return notALock(field)
 		case semaphore:
 			return noSemaphore(what)
+		case other:
+			return otherPermits(numbers)
 		case strings.HasPrefix(said, "WRONGTYPE "):
 			return notALock("WRONGTYPE")
 		}

@@ -48,7 +48,8 @@ func (c Call) OfSemaphore(permits, slot int) Call {
 		} else {
 			c.Script = guardedSlotAcquire
 		}
-		if c.args[3].text == "keep" {
+		if c.args[3].text == keep {
+			c.args[3].text += strconv.Itoa(permits)
 			c.args[5], c.args[4] = c.args[4], number(slot)
 			c.count++
 		}
@@ -95,7 +96,7 @@ func (r Reply) InspectedSlots() (quorumlock.State, error) {
 	if err != nil {
 		return s, err
 	}
-	if len(fields) != 7 {
+	if len(fields) != 8 {
 		return s, r.unexpected()
 	}
 	owners, ok := fields[0].([]any)
@@ -105,10 +106,11 @@ func (r Reply) InspectedSlots() (quorumlock.State, error) {
 	waiters, ok5 := fields[4].([]any)
 	entries, ok6 := fields[5].([]any)
 	now, ok7 := fields[6].(int64)
-	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || len(owners) != 2*len(ends) || len(tokens) != len(ends) {
+	permits, ok8 := fields[7].(int64)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || !ok8 || len(owners) != 2*len(ends) || len(tokens) != len(ends) {
 		return s, r.unexpected()
 	}
-	s.Waiting = int(length)
+	s.Waiting, s.Permits = int(length), int(permits)
 	for i := range ends {
 		owner, ok := owners[2*i].(string)
 		slot, ok2 := asNumber(owners[2*i+1])
@@ -125,9 +127,9 @@ func (r Reply) InspectedSlots() (quorumlock.State, error) {
 		s.Token, s.TTL = max(s.Token, uint64(token)), max(s.TTL, ttl)
 	}
 	slices.SortFunc(s.Slots, func(a, b quorumlock.Slot) int { return a.Number - b.Number })
-	for _, e := range entries {
-		if stored, ok := e.(string); ok {
-			s.Permits = max(s.Permits, permitsOf(stored))
+	for i := 0; i < len(entries) && s.Permits == 0; i++ {
+		if stored, ok := entries[i].(string); ok {
+			s.Permits = permitsOf(stored)
 		}
 	}
 	s.Queue, err = r.queue(waiters, entries)
@@ -150,6 +152,12 @@ func asNumber(v any) (float64, bool) {
 	s, ok := v.(string)
 	n, err := strconv.ParseFloat(s, 64)
 	return n, ok && err == nil
+}
+
+// otherPermits returns the error of a semaphore with another number of permits at the node.
+func otherPermits(said string) error {
+	here, there, _ := strings.Cut(said, " ")
+	return mismatch(here, there)
 }
 
 // noSemaphore returns the error for keys of a semaphore that hold something else.

@@ -349,8 +349,11 @@ func AcquireQueued(name string, owner quorumlock.Owner, ttl time.Duration, hint 
 
 // Restore is Acquire for a holder after the node has lost its key. It passes the queue.
 func Restore(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
-	return acquireAs(text("keep"), name, owner, ttl, token)
+	return acquireAs(text(keep), name, owner, ttl, token)
 }
+
+// keep is the mode of a Restore; the number of permits follows for a semaphore.
+const keep = "keep"
 
 func acquireAs(how arg, name string, owner quorumlock.Owner, ttl time.Duration, hint uint64) Call {
 	return newCall(acquire, name, lockAll, who(owner), ms(ttl), number(hint), how)

@@ -331,7 +331,7 @@ func (t *tier) failed(k *worker, why core.Reason, took time.Duration) {
 	}
 	few := why == core.NoQuorum || why == core.HeldAndNoQuorum || why == core.HeldOrNone || why == core.NoToken || why == core.TooLate
 	switch {
-	case k.gone, k.process.closed, why == core.NotALock && t.occupied():
+	case k.gone, k.process.closed, why == core.WrongUse && t.occupied():
 	case k.step.Try && (held || few && t.plan.Class != calm):
 	default:
 		t.violate(ridesOut, "w%d fails for %d", k.number+1, why)

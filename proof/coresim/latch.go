@@ -231,7 +231,7 @@ func (l *latch) addNext() {
 func (c *latchCall) looked(size int, err error) {
 	p := c.latch.process
 	around := func(d time.Duration) { p.after(d/2+time.Duration(p.to.Random(int64(d))), c.ask) }
-	final := errors.Is(err, quorumlock.ErrLatchForgotten) || engine.IsWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)
+	final := errors.Is(err, quorumlock.ErrLatchForgotten) || wire.IsWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)
 	switch {
 	case c.over:
 	case final || c.What == counts || err == nil && (c.What == adds || size == c.latch.terms.N):

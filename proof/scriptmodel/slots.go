@@ -13,6 +13,7 @@ import (
 
 const (
 	semaphoreMark = "quorumlock_semaphore"
+	slotsScore    = 1e15
 	latchMark     = "quorumlock_latch" // of a latch
 )
 
@@ -56,12 +57,24 @@ func (n *Node) prune(now float64) {
 	}
 }
 
-// check panics if the name has another use.
-func (n *Node) check() {
+// check panics if the name has another use. Otherwise it returns the number of slots, 0 if it is
+// unknown.
+func (n *Node) check() int {
 	if what := n.wrong(); what != "" {
 		panic(failure("NOSEMAPHORE " + what))
 	}
+	return n.permits()
 }
+
+func (n *Node) permits() int {
+	score, ok := n.lock.zscore(semaphoreMark)
+	if !ok || math.IsInf(score, 1) {
+		return 0
+	}
+	return int(score - slotsScore)
+}
+
+func (n *Node) isOther(number, k int) bool { return number != 0 && number != k && n.lock.exists() }
 
 // wrong returns the other use of the name, as the error NOSEMAPHORE names it; "" if there is none.
 func (n *Node) wrong() string {
@@ -126,14 +139,19 @@ func (n *Node) lengthenBy(k *key, ms, more float64) {
 	}
 }
 
-func (n *Node) assign(owner string, slot int, token, now, ttl float64) {
+// assign has a k of 0 for nil.
+func (n *Node) assign(owner string, slot int, token, now, ttl float64, k int) {
 	number := whole(float64(slot))
 	if token/1000 >= now-60000 || n.token.hexists(number) {
 		n.token.hset(number, whole(token))
 		n.lengthenBy(n.token, max(0, math.Floor(token/1000)-now)+max(ttl, 120000)+60000, 60000)
 	}
 	n.lock.zadd(whole(now+ttl), owner)
-	n.lock.zadd("+inf", semaphoreMark)
+	if k > 0 {
+		n.lock.zadd(whole(slotsScore+float64(k)), semaphoreMark)
+	} else if _, ok := n.lock.zscore(semaphoreMark); !ok {
+		n.lock.zadd("+inf", semaphoreMark)
+	}
 	n.lengthen(n.lock, ttl)
 	n.slots.zadd(number, owner)
 	if r := record(owner); r != "" {
@@ -141,6 +159,8 @@ func (n *Node) assign(owner string, slot int, token, now, ttl float64) {
 	}
 	n.lengthen(n.slots, ttl)
 }
+
+var lastDigits = regexp.MustCompile(`\d+$`)
 
 var wanted = regexp.MustCompile(` \d+k(\d+)p(\d+)(?:o(\d+))?`)
 
@@ -165,7 +185,7 @@ func (n *Node) successorOf(waiter string) string {
 	return n.slots.at(int(-1 - kept))
 }
 
-func (n *Node) handSlot(w queued, slot int, now float64) bool {
+func (n *Node) handSlot(w queued, slot int, now float64, k int) bool {
 	s, ok := successorIn(w.stored)
 	if !ok {
 		return false
@@ -180,7 +200,7 @@ func (n *Node) handSlot(w queued, slot int, now float64) bool {
 		return false
 	}
 	n.drop(w.name, false)
-	n.assign(w.name+"/"+s.attempt+"."+s.cell, slot, token+1, now, ttl)
+	n.assign(w.name+"/"+s.attempt+"."+s.cell, slot, token+1, now, ttl, k)
 	handoff := s.attempt + " " + s.cell + " " + whole(token+1) + "@" + whole(float64(slot)) + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")
@@ -202,6 +222,7 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 	if n.wrong() != "" {
 		return false
 	}
+	number := n.permits()
 	n.prune(now)
 	from, served, mine := 0, false, false
 	for {
@@ -225,7 +246,7 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 			return mine
 		case w.name == me:
 			return true
-		case !served && hands && n.vacancies(k) == 1 && n.handSlot(w, n.vacant(k, wish), now):
+		case !served && hands && n.vacancies(k) == 1 && !n.isOther(number, k) && n.handSlot(w, n.vacant(k, wish), now, k):
 			served = true
 		default:
 			if !served && deadline(w.stored) > now+claim {

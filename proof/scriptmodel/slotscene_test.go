@@ -18,7 +18,7 @@ import (
 func (g *generator) slotScene() command {
 	name, ms, permits := g.name, int64(g.now/1000), pick(g, 1, 2, 2, 3, 3, 17)
 	expires := ms + pick[int64](g, 5000, 5000, 50_000)
-	holds := scriptmodel.Value{Members: []scriptmodel.Member{{Name: "quorumlock_semaphore", Score: math.Inf(1)}}, Expires: expires}
+	holds := scriptmodel.Value{Members: []scriptmodel.Member{{Name: "quorumlock_semaphore", Score: pick(g, math.Inf(1), 1e15+float64(permits), 1e15+float64(permits), 1e15+2)}}, Expires: expires}
 	slots, queue, entries, tokens := scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}
 	count, waiters := permits, g.IntN(5)
 	line, crowd := g.chance(0.1), g.chance(0.01)

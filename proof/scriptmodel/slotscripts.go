@@ -1,6 +1,7 @@
 package scriptmodel
 
 import (
+	"fmt"
 	"math"
 	"strings"
 
@@ -32,10 +33,11 @@ func (n *Node) runSlots(s *wire.Script) wire.Reply {
 
 // slotAcquire is slot_acquire.lua.
 func (n *Node) slotAcquire() wire.Reply {
-	n.check()
+	number := n.check()
 	now, owner := n.clock(), n.text(1)
 	n.prune(now)
 	waiter, entry, _ := cut(n.text(4))
+	k, wish, other, ok := wants(entry)
 	slot := -1
 	if s, ok := n.slots.zscore(owner); ok {
 		slot = int(s)
@@ -54,6 +56,8 @@ func (n *Node) slotAcquire() wire.Reply {
 
 	if waiter == "" {
 		must(0, len(n.args) > 4) // an entry that cannot be read is no mode
+		permits, _ := tonumber(lastDigits.FindString(n.text(4)))
+		k = int(permits)
 		if asked := int(n.number(5)); slot != asked {
 			who := n.slots.at(asked)
 			gone = n.give(owner)
@@ -71,9 +75,11 @@ func (n *Node) slotAcquire() wire.Reply {
 			}
 		}
 	} else if !again {
-		k, wish, other, ok := wants(entry)
-		taken := other >= 0 && n.slots.zcount(wish, wish) > 0
 		must(0, ok)
+		if n.isOther(number, k) {
+			panic(failure(fmt.Sprintf("OTHERPERMITS %d %d", k, number)))
+		}
+		taken := other >= 0 && n.slots.zcount(wish, wish) > 0
 		former = n.successorOf(waiter)
 		if former != "" && !isSuccessor(former, waiter, attemptIn(entry)) {
 			former = ""
@@ -121,7 +127,7 @@ func (n *Node) slotAcquire() wire.Reply {
 		gone = n.give(former)
 	}
 	left := waiter != "" && n.drop(waiter, false)
-	n.assign(owner, slot, token, now, n.number(2))
+	n.assign(owner, slot, token, now, n.number(2), k)
 	if gone >= 0 && gone != slot || left && (gone >= 0 || again) {
 		n.serve("", now, false, -1)
 	}
@@ -220,7 +226,7 @@ func (n *Node) slotRaise() wire.Reply {
 
 // slotInspect is slot_inspect.lua.
 func (n *Node) slotInspect() wire.Reply {
-	n.check()
+	number := n.check()
 	owners, ends, tokens := []any{}, []any{}, []any{}
 	for _, m := range n.taken() {
 		slot := score(m.Score)
@@ -241,7 +247,7 @@ func (n *Node) slotInspect() wire.Reply {
 		waiters = append(waiters, m.Name, score(m.Score))
 		entries = append(entries, n.stored(m.Name).stored)
 	}
-	return wire.Reply{Value: []any{owners, ends, tokens, int64(len(all)), waiters, entries, n.now.ms()}}
+	return wire.Reply{Value: []any{owners, ends, tokens, int64(len(all)), waiters, entries, n.now.ms(), int64(number)}}
 }
 
 // slotForceRelease is slot_force_release.lua.

@@ -98,8 +98,8 @@ func RefuseAfter(d time.Duration) func(w http.ResponseWriter, r *http.Request, e
 //   - 503 Service Unavailable, with a Retry-After of 1, if too few nodes answered or the client is
 //     closed.
 //   - 500 Internal Server Error for any other error, such as an invalid name. That includes
-//     [quorumlock.ErrNotALock] or [quorumlock.ErrWrongKind] at each node that failed: a retry does
-//     not help.
+//     [quorumlock.ErrNotALock], [quorumlock.ErrWrongKind] or [quorumlock.ErrMismatch] at each node
+//     that failed: a retry does not help.
 //
 // The answer does not contain the text of the error, which may name keys and holders. To log the
 // error, pass a function to [Exclusive] that logs it and calls Refuse.
@@ -126,11 +126,12 @@ func refuse(w http.ResponseWriter, err error, after time.Duration) {
 	}
 }
 
-// isNoLock reports whether the quorum failed only because the name is no lock or of another kind.
-// Then no node failed for a reason that may pass, and no node answered that the lock is held.
+// isNoLock reports whether the quorum failed only because the name is no lock, or of another kind
+// or size. Then no node failed for a reason that may pass, and no node answered that the lock is
+// held.
 func isNoLock(err error, few *quorumlock.QuorumError) bool {
 	for _, n := range few.Nodes {
-		if !errors.Is(n, quorumlock.ErrNotALock) && !errors.Is(n, quorumlock.ErrWrongKind) {
+		if !errors.Is(n, quorumlock.ErrNotALock) && !errors.Is(n, quorumlock.ErrWrongKind) && !errors.Is(n, quorumlock.ErrMismatch) {
 			return false
 		}
 	}

@@ -67,7 +67,7 @@ func TestRefusals(t *testing.T) {
 		"closed":           {quorumlock.ErrClosed, 503, "1"},
 		"the caller left":  {context.Canceled, 503, "1"},
 		"not a lock":       {quorumlock.ErrNotALock, 500, ""},
-		"another kind":     {&quorumlock.QuorumError{Needed: 2, Nodes: nodes(quorumlock.ErrWrongKind, quorumlock.ErrNotALock)}, 500, ""},
+		"another kind":     {&quorumlock.QuorumError{Needed: 2, Nodes: nodes(quorumlock.ErrWrongKind, quorumlock.ErrNotALock, quorumlock.ErrMismatch)}, 500, ""},
 		"or an outage":     {&quorumlock.QuorumError{Needed: 2, Nodes: nodes(quorumlock.ErrWrongKind, io.EOF)}, 503, "1"},
 		"or held":          {errors.Join(&quorumlock.HeldError{}, &quorumlock.QuorumError{Needed: 2, Nodes: nodes(quorumlock.ErrNotALock)}), 503, "1"},
 		"something secret": {errors.New("10.0.0.7 says no"), 500, ""},

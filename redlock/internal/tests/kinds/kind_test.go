@@ -367,39 +367,75 @@ func TestANodeThatForgotGetsTheSlotsBack(t *testing.T) {
 				}
 			}
 		}
-		third := testkit.TryLock(t, d.Semaphore("x", 3))
-		testkit.Refused(t, c.Semaphore("x", 3))
-		for _, l := range []*quorumlock.Lease{a, b, third} {
+		for _, l := range []*quorumlock.Lease{a, b} {
 			testkit.Held(t, l)
 			testkit.Unlock(t, l)
 		}
 	})
 }
 
-// Two clients with different numbers of permits: neither gets a slot beyond its own number, and the
-// one with more can have the rest.
+// Clients with different numbers of permits are told both while the semaphore is in use, by the nodes'
+// answers, also if they wait already. Another number is possible once all holds are over.
 func TestDifferentNumbersOfPermits(t *testing.T) {
 	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := testkit.Another(t, servers)
-		few, many := c.Semaphore("x", 2), d.Semaphore("x", 4)
-		var in []*quorumlock.Lease
-		for i, s := range []quorumlock.Locker{few, few, many, many} {
-			l := testkit.TryLock(t, s)
-			testkit.Equal(t, l.Slot() < 2, i < 2, "lease %d has one of the first two slots", i)
-			in = append(in, l)
-			if i%2 == 1 {
-				testkit.Refused(t, s)
+		few, many := c.Semaphore("x", 1), d.Semaphore("x", 3)
+		for _, s := range []struct {
+			used, other *redlock.Semaphore
+			want        string
+		}{{few, many, "3 here, and 1 at the node"}, {many, few, "1 here, and 3 at the node"}} {
+			l := testkit.TryLock(t, s.used)
+			both, err := multilock.New([]quorumlock.Locker{s.other, d.Mutex("y")})
+			testkit.Must(t, err, "New")
+			for name, lock := range map[string]func(context.Context) (*quorumlock.Lease, error){
+				"TryLock": s.other.TryLock, "Lock": s.other.Lock, "a member": both.Lock,
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				if _, err := lock(ctx); !errors.Is(err, quorumlock.ErrMismatch) || !strings.Contains(err.Error(), s.want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s: %v, want ErrMismatch with %q", name, err, s.want)
+				}
+			}
+			in, err := d.Inspect(t.Context(), "x")
+			testkit.Must(t, err, "Inspect")
+			testkit.Equal(t, len(in.State.Slots)+in.State.Waiting, 1, "slots and waiters")
+			testkit.Held(t, l)
+			testkit.Unlock(t, l)
+		}
+		first := testkit.Lock(t, few)
+		waiting := testkit.Go(func() error { _, err := few.Lock(t.Context()); return err })
+		time.Sleep(10 * time.Millisecond)
+		for _, s := range servers {
+			if _, err := s.Redis.ZAdd("x", 1e15+3, "quorumlock_semaphore"); err != nil {
+				t.Fatal(err)
 			}
 		}
-		waiting := testkit.Call(t, t.Context(), few.Lock)
-		testkit.Unlock(t, in[3]) // not one of the first two
-		if testkit.Has(waiting) {
-			t.Fatal("the one with 2 permits has a third slot")
+		if err := <-waiting; !errors.Is(err, quorumlock.ErrMismatch) {
+			t.Errorf("the waiter: %v, want ErrMismatch", err)
 		}
-		testkit.Unlock(t, in[0])
-		l := <-waiting
-		testkit.Equal(t, l.Slot(), in[0].Slot(), "the slot of the waiter")
-		testkit.UnlockAll(t, l, in[1], in[2])
+		testkit.Unlock(t, first)
+	})
+}
+
+// A client whose number of permits differs at a minority of the nodes is not kept out: they count as
+// failed, and have the number of the majority once they have a hold of it.
+func TestAMinorityHasAnotherNumberOfPermits(t *testing.T) {
+	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		s := c.Semaphore("x", 2)
+		a := testkit.Lock(t, s)
+		if _, err := servers[1].Redis.ZAdd("x", 1e15+5, "quorumlock_semaphore"); err != nil {
+			t.Fatal(err)
+		}
+		b := testkit.TryLock(t, s)
+		testkit.Refused(t, s)
+		time.Sleep(5 * time.Second) // renewals
+		in, err := c.Inspect(t.Context(), "x")
+		testkit.Must(t, err, "Inspect")
+		for i, n := range in.Nodes {
+			testkit.Equal(t, n.State.Permits, 2, "permits at node %d", i)
+			testkit.Equal(t, len(n.State.Slots), 2, "slots at node %d", i)
+		}
+		testkit.UnlockAll(t, a, b)
 	})
 }
 

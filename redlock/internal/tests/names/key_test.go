@@ -316,8 +316,8 @@ func TestALatchOfAnotherNumberIsAMismatch(t *testing.T) {
 		l := c.Latch("x", 5)
 		_, counted := l.Count(t.Context())
 		for name, err := range map[string]error{"Done": l.Done(t.Context(), "a"), "Wait": l.Wait(t.Context()), "Count": counted} {
-			if !errors.Is(err, quorumlock.ErrLatchMismatch) || !strings.Contains(err.Error(), "5 here, and 3 at the node") {
-				t.Errorf("%s: %v, want ErrLatchMismatch with 5 and 3", name, err)
+			if !errors.Is(err, quorumlock.ErrMismatch) || !strings.Contains(err.Error(), "5 here, and 3 at the node") {
+				t.Errorf("%s: %v, want ErrMismatch with 5 and 3", name, err)
 			}
 		}
 		testkit.Counts(t, d.Latch("x", 3), 1)
