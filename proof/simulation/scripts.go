@@ -119,10 +119,13 @@ func (t *watch) active(m message, change func(*activity)) {
 	}
 }
 
+// keeps reports whether an acquire restores a hold.
+func keeps(argv []string) bool { return strings.HasPrefix(argv[3], "keep") }
+
 // asked returns the time at which the client first made the request of a message: an attempt may
 // have been sent for the second time, with the script's source.
 func (t *watch) asked(m message) time.Time {
-	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.argv[3] != "keep" {
+	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && !keeps(m.argv) {
 		return a.first
 	}
 	return m.at
@@ -138,7 +141,7 @@ func (t *watch) overtaken(n *node, m message) bool {
 	if at := (cell{n, m.lock}); m.script == "release" && m.at.After(a.released[at]) {
 		a.released[at] = m.at
 	}
-	return m.script == "acquire" && m.argv[3] == "keep" && m.at.Before(a.released[cell{n, m.lock}])
+	return m.script == "acquire" && keeps(m.argv) && m.at.Before(a.released[cell{n, m.lock}])
 }
 
 // sent notes a request.
@@ -289,7 +292,7 @@ func (m *message) verb() string {
 
 // once checks that a script of which an owner sends one ran once.
 func (t *watch) once(n *node, m message, name, owner string) {
-	if m.script == "acquire" && m.argv[3] == "keep" || m.script != "acquire" && m.script != "raise" {
+	if m.script == "acquire" && keeps(m.argv) || m.script != "acquire" && m.script != "raise" {
 		return
 	}
 	key := fmt.Sprint(m.script, n, name, owner)
@@ -343,7 +346,7 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 // inTurn checks that no call is granted a lock past its waiters.
 func (t *watch) inTurn(n *node, m message, name string, first bool, was state) {
 	argv, p := m.argv, m.place
-	if m.script != "acquire" || !first || argv[3] == "keep" {
+	if m.script != "acquire" || !first || keeps(argv) {
 		return
 	}
 	for who := range was.holders {

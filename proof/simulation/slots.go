@@ -155,7 +155,7 @@ func (t *watch) slotsAfter(n *node, m message, owner string, ok bool, was, is st
 			violate(tokensRise, "%v: %s for %s set the counter of slot %s from %s to %s", n, m.script, m.owner, slot, token, now)
 		}
 	}
-	refused := m.script == "acquire" && strings.HasPrefix(reply, "*4\r\n:0\r\n") && !strings.HasPrefix(m.argv[3], "keep")
+	refused := m.script == "acquire" && strings.HasPrefix(reply, "*4\r\n:0\r\n") && !keeps(m.argv)
 	// A successor's slot is released if the waiter prefers another.
 	for who := range was.holders {
 		refused = refused && !strings.HasPrefix(who, m.place.waiter+"/")
