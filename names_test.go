@@ -28,6 +28,8 @@ func TestValidateNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 		{"redisson_unlock_latch:{x}:request", []string{"outcome of a release", "another beginning"}},
 		{"redisson_rwlock:{x}", []string{"read-write locks", "another beginning"}},
 		{"{x}:uuid:7:rwlock_timeout:1", []string{`":rwlock_timeout:1"`, "reader", "another end"}},
+		{"x:quorumlock_lockn", []string{`":quorumlock_lockn"`, "beside a semaphore", "another end"}},
+		{"x:quorumlock_trylockn", []string{`":quorumlock_trylockn"`, "beside a semaphore", "another end"}},
 		{"redisson_lock_token:" + strings.Repeat("x", 1000), []string{"another beginning"}},
 		{strings.Repeat("x", settings.MaxName+1), []string{"has 1025 bytes with its prefix", "use at most 1024"}},
 		{strings.Repeat("x", 1<<20), []string{"has 1048576 bytes", "use at most 1024"}},
@@ -52,6 +54,7 @@ func TestValidateNameTakesEveryOtherName(t *testing.T) {
 	for _, name := range []string{
 		"x", "{x}", "a{b", "{}", "two words", " ", "\t\n", "schloß/замок/锁🔒", "\xff\xfe\x00", "*", "a:b", "redisson_lock", "redisson_lock_token",
 		"my_redisson_lock_token:{x}", "Quorumlock_x", "quorumlock-demo:1", "rwlock_timeout:1", "x:rwlock_timeout:", "x:rwlock_timeout:now",
+		"x:quorumlock_lockn:", "lockn",
 		strings.Repeat("k", settings.MaxName),
 	} {
 		testkit.OK(t, quorumlock.ValidateName(name), "%.40q", name)

@@ -55,7 +55,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/engine"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/settings"
@@ -163,7 +162,7 @@ func (c *Client) CloseBy(until time.Time) {
 		all := c.all()
 		for _, w := range all {
 			w.mu.Lock()
-			w.apply(core.Event{Kind: core.Close})
+			w.close()
 			w.mu.Unlock()
 		}
 		close(c.lost)

@@ -243,6 +243,9 @@ func (c *session) tellLossOf(now core.Time, loss *quorumlock.LostError, reason q
 		e.lose(loss)
 	}
 	c.lock.client.forget(c)
+	if c.lock.gate { // the owner is that of no lease
+		return
+	}
 	c.log(func(log *slog.Logger) {
 		log.Warn("quorumlock: lease lost", "lock", c.lock.name, "owner", loss.Owner, "error", loss)
 	})
@@ -343,6 +346,18 @@ func (c *session) resign(ctx context.Context, reason string, why quorumlock.Loss
 	c.unlock(now)
 	c.flush()
 	return c.confirmed()
+}
+
+// close ends the call for a Close. The caller holds mu, and calls flush next.
+func (c *session) close() {
+	if !c.machine.Unclaimed() {
+		c.apply(core.Event{Kind: core.Close})
+		return
+	}
+	now := c.lock.client.time()
+	c.tellLoss(now, core.Closed)
+	c.ctx = context.Background()
+	c.unlock(now)
 }
 
 // Resign releases the hold of a lease for an election. Leases that were not unlocked are lost.

@@ -59,6 +59,7 @@ type Lock struct {
 
 	clients []*Client // of its members, each once; nil unless it is a MultiLock
 	set     options.Settings
+	gate    bool // of LockN or TryLockN: its holds are no caller's
 
 	terms wire.Terms
 	lock  core.Config // of calls of Lock
@@ -76,6 +77,17 @@ type Lock struct {
 
 // New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
+	for i := 0; i < len(cells) && err == nil; i++ {
+		err = quorumlock.ValidateName(cells[i].Name)
+		if n, ok := cells[i].Node.(interface{ ValidateName(string) error }); ok && err == nil {
+			err = n.ValidateName(cells[i].Name)
+		}
+	}
+	return newLock(client, name, tree, cells, set, err)
+}
+
+// newLock is New for cells with valid names.
+func newLock(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
 	l := &Lock{client: client, name: name, names: cells[0].Name, tree: tree, cells: cells, need: tree.Need(), locks: 1, size: len(cells[0].Name), set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
 	if l.shared {
@@ -84,12 +96,6 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 	l.slots = quorumlock.MaxPermits
 	for _, c := range cells {
 		l.slots = min(l.slots, max(c.Permits, 1))
-	}
-	for i := 0; i < len(cells) && l.err == nil; i++ {
-		l.err = quorumlock.ValidateName(cells[i].Name)
-		if n, ok := cells[i].Node.(interface{ ValidateName(string) error }); ok && l.err == nil {
-			l.err = n.ValidateName(cells[i].Name)
-		}
 	}
 	l.nodes = make([]Node, 0, len(cells))
 	l.keys, l.ofMutexes = cells, cells // cells of mutexes are keys as they are

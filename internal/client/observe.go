@@ -22,13 +22,20 @@ const maxSteps = 64
 
 // watched runs f, a call of Lock, TryLock or Attach, and notifies the Observer, if any.
 func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Context, *watch) (*quorumlock.Lease, error)) (*quorumlock.Lease, error) {
+	return l.watchedSince(time.Time{}, time.Time{}, ctx, try, f)
+}
+
+// watchedSince is watched for a part of a call that began before, and may have waited since a time.
+func (l *Lock) watchedSince(began, waited time.Time, ctx context.Context, try bool, f func(*Lock, context.Context, *watch) (*quorumlock.Lease, error)) (*quorumlock.Lease, error) {
 	o := l.set.Observer
 	if o == nil {
 		lease, err := f(l, ctx, nil)
 		return lease, l.withData(ctx, err)
 	}
-	began := time.Now()
-	w := &watch{ctx: ctx}
+	if began.IsZero() {
+		began = time.Now()
+	}
+	w := &watch{ctx: ctx, waited: waited}
 	if c := o.Begin(ctx, l.name); c != nil {
 		w.ctx = c
 	}

@@ -26,10 +26,6 @@ import (
 //
 // A TryLockN never waits with a slot, so it needs no gate against a deadlock. It has another gate:
 // of several that would take slots from each other, the first at the gate gets them.
-const (
-	lockGate = ":quorumlock_lockn"
-	tryGate  = ":quorumlock_trylockn"
-)
 
 // maxCollected is the number of slots that a LockN requests at one time.
 const maxCollected = 64
@@ -37,11 +33,18 @@ const maxCollected = 64
 // collector is a LockN or a TryLockN.
 type collector struct {
 	lock   *Lock
+	gate   *Lock
 	n      int
 	try    bool
 	over   error // joined to refusals that may end with time
 	ticket int64
+	began  time.Time
+	waited time.Time   // since when it waits for the gate; zero if it did not wait
 	config core.Config // of the calls for slots, whose holds are renewed until settle
+	again  bool        // it had the gate before
+
+	mu  sync.Mutex // guards all
+	all []permit   // what the call has
 }
 
 // permit is a lease of one slot, and its hold.
@@ -82,6 +85,10 @@ func (l *Lock) several(ctx context.Context, s *collector) (*quorumlock.Lease, er
 	case l.set.Owner != "":
 		return nil, errs.Misusef("quorumlock: LockN: WithOwner names one owner, and %d permits of %q need as many: leave the option out", s.n, l.name)
 	}
+	var err error
+	if s.gate, err = s.gateOf(l); err != nil {
+		return nil, err
+	}
 	if err := l.start(ctx); err != nil {
 		return nil, err
 	}
@@ -91,43 +98,53 @@ func (l *Lock) several(ctx context.Context, s *collector) (*quorumlock.Lease, er
 		waiting, stop = l.limit(ctx)
 	}
 	defer stop()
-	s.ticket = l.client.nextTicket()
-	s.config.Renew, s.config.MaxHold = true, 0
+	s.ticket, s.began = l.client.nextTicket(), time.Now()
+	s.config.Renew, s.config.MaxHold, s.config.Unclaimed = true, 0, true
 	for {
 		if all, err := s.enter(ctx); len(all) > 0 || err != nil {
 			return leaseOf(ctx, all), err
 		}
-		if all, err := s.collect(ctx, waiting); len(all) > 0 || err != nil {
-			return leaseOf(ctx, all), err
+		if got, err := s.collect(ctx, waiting); got || err != nil {
+			return leaseOf(ctx, s.all), err
 		}
 	}
 }
 
-// collect acquires n slots behind the gate. It returns none without an error if the gate or a slot
-// was lost meanwhile.
-func (s *collector) collect(ctx, waiting context.Context) ([]permit, error) {
-	gate, err := s.shut(waiting)
+// collect acquires n slots behind the gate. It reports whether it has. It has none and no error if
+// the gate or a slot was lost meanwhile.
+func (s *collector) collect(ctx, waiting context.Context) (got bool, err error) {
+	gate, err := s.shut(ctx, waiting)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	if gate != nil {
-		// Last, so that the next TryLockN finds what this one releases.
-		defer s.lock.client.start(func() { _ = gate.Unlock(context.WithoutCancel(ctx)) })
-	}
-	var all []permit
+	defer func() { // also if an Observer panics
+		var back []permit
+		if !got {
+			back, s.all = s.all, nil
+		}
+		if waiting.Err() == nil {
+			release(ctx, back)
+			back = nil
+		}
+		s.lock.client.start(func() {
+			release(ctx, back)
+			if gate != nil { // last, so that the next TryLockN finds what this one releases
+				_ = gate.Unlock(context.WithoutCancel(ctx))
+			}
+		})
+	}()
 	if s.try {
-		all, err = s.tryEach(ctx)
+		err = s.tryEach(ctx)
 	} else {
-		all, err = s.lockAll(ctx, waiting, gate.Context())
+		err = s.lockAll(ctx, waiting, gate.Context())
 	}
 	switch {
-	case err == nil && s.settle(ctx, all):
-		return all, nil
+	case err == nil && s.settle(ctx, s.all):
+		return true, nil
 	case err == nil || waiting.Err() == nil && errors.Is(err, context.Canceled): // see lockAll
 		err = ctx.Err()
 	}
-	release(ctx, all)
-	return nil, s.refusal(waiting, err, all)
+	return false, s.refusal(waiting, err, s.all)
 }
 
 // enter enters n holds that ctx has. It returns none if ctx has no hold of the semaphore.
@@ -155,13 +172,19 @@ func (s *collector) enter(ctx context.Context) (all []permit, err error) {
 		return nil, fmt.Errorf("%w: the context has %d permits of %q, and LockN(%d) does not add to them: take all of them at once, or use a context that does not descend from their lease",
 			quorumlock.ErrDeadlock, len(held), s.lock.name, s.n)
 	}
+	defer func() {
+		if len(all) < s.n { // an error, or an Observer panicked
+			release(ctx, all)
+		}
+	}()
 	for _, c := range held[:s.n] {
 		lease, err := s.lock.watched(ctx, s.try, func(l *Lock, ctx context.Context, _ *watch) (*quorumlock.Lease, error) { return c.enter(ctx, l) })
-		if err != nil {
+		switch {
+		case errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil: // the hold has ended meanwhile
 			release(ctx, all)
-			if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil { // the hold has ended meanwhile
-				return s.enter(ctx)
-			}
+			return s.enter(ctx)
+		case err != nil:
+			release(ctx, all)
 			return nil, err
 		}
 		all = append(all, permitOf(lease))
@@ -169,34 +192,61 @@ func (s *collector) enter(ctx context.Context) (all []permit, err error) {
 	return all, nil
 }
 
-// shut acquires the gate. A TryLockN goes on without one, with a nil lease, if others keep it for
-// longer than a TryLockN takes: it never waits with a slot, so it needs the gate for order alone.
-func (s *collector) shut(waiting context.Context) (*quorumlock.Lease, error) {
-	l, suffix := s.lock, lockGate
+// gateOf returns the lock beside the semaphore.
+func (s *collector) gateOf(l *Lock) (*Lock, error) {
+	suffix := settings.LockGate
 	if s.try {
-		suffix = tryGate
+		suffix = settings.TryGate
 	}
 	set, cells := l.set, make([]Cell, len(l.cells))
-	set.Renew, set.MaxHold, set.Wait, set.Observer = true, 0, -1, nil
+	set.Renew, set.MaxHold, set.Wait, set.Observer = true, 0, -1, unheard{}
 	for i, c := range l.cells {
 		cells[i] = Cell{Node: c.Node, Name: c.Name + suffix}
 	}
-	gate := New(l.client, l.name, l.tree, cells, set, nil)
+	if err := settings.CheckLength(cells[0].Name); err != nil {
+		return nil, fmt.Errorf("quorumlock: LockN needs a lock beside the semaphore, with a longer name: %w", err)
+	}
+	gate := newLock(l.client, l.name, l.tree, cells, set, nil)
+	gate.gate, gate.lock.Unclaimed, gate.try.Unclaimed = true, true, true
+	return gate, nil
+}
+
+// unheard is the Observer of a gate: its events are no caller's.
+type unheard struct{}
+
+func (unheard) Begin(context.Context, string) context.Context { return nil }
+func (unheard) Observe(context.Context, quorumlock.Event)     {}
+
+// shut acquires the gate, and notifies the Observer if it fails.
+func (s *collector) shut(ctx, waiting context.Context) (*quorumlock.Lease, error) {
+	w := &watch{ctx: ctx, waited: s.waited}
+	lease, err := s.shutGate(waiting, w)
+	if s.waited, s.again = w.waited, true; err == nil {
+		return lease, nil
+	}
+	return s.lock.watchedSince(s.began, s.waited, ctx, s.try, func(*Lock, context.Context, *watch) (*quorumlock.Lease, error) { return nil, err })
+}
+
+// shutGate acquires the gate. A TryLockN goes on without one, with a nil lease, if others keep it
+// for longer than a TryLockN takes: it never waits with a slot, so it needs the gate for order alone.
+// A LockN that has lost its gate comes before all later calls.
+func (s *collector) shutGate(waiting context.Context, w *watch) (*quorumlock.Lease, error) {
 	switch {
-	case gate.err != nil:
-		return nil, fmt.Errorf("quorumlock: LockN needs a lock beside the semaphore, with a longer name: %w", gate.err)
+	case !s.try && s.again:
+		lease, err := s.gate.lockPlaced(waiting, waiting, waiting, &s.gate.lock, s.ticket, w)
+		return lease, s.ofGate(waiting, err)
 	case !s.try:
-		lease, err := gate.waitAndLock(waiting, nil)
+		lease, err := s.gate.waitAndLock(waiting, w)
 		return lease, s.ofGate(waiting, err)
 	}
-	lease, err := gate.tryOnce(waiting, nil, &gate.try, s.over)
+	lease, err := s.gate.tryOnce(waiting, w, &s.gate.try, s.over)
 	if !errors.Is(err, quorumlock.ErrHeld) {
 		return lease, err
 	}
 	// The other TryLockN does not wait. It may fail, and leave its slots.
-	limit, stop := context.WithTimeout(waiting, 3*set.NodeTimeout)
+	limit, stop := context.WithTimeout(waiting, 3*s.lock.set.NodeTimeout)
 	defer stop()
-	lease, late := gate.waitAndLock(limit, nil)
+	lease, late := s.gate.waitAndLock(limit, w)
 	if late != nil && waiting.Err() == nil && !errors.Is(late, quorumlock.ErrClosed) {
 		return nil, nil
 	}
@@ -212,53 +262,67 @@ func (s *collector) ofGate(waiting context.Context, err error) error {
 	return errs.Join(s.over, waiting.Err(), &quorumlock.HeldError{Name: s.lock.name})
 }
 
-// lockAll acquires n slots in the order of the queue. It returns all of them, or an error. The loss
-// of a slot or of the gate cancels the waiting requests.
-func (s *collector) lockAll(ctx, waiting, behind context.Context) (all []permit, err error) {
+// lockAll acquires n slots in the order of the queue. The loss of a slot or of the gate cancels the
+// waiting requests.
+func (s *collector) lockAll(ctx, waiting, behind context.Context) (err error) {
 	collecting, cancel := context.WithCancel(behind)
 	defer cancel()
-	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(maxCollected)
+	var panicked any // what an Observer panicked with
 	for range s.n {
 		g.Go(func() error {
-			lease, failed := s.lock.watched(ctx, false, func(l *Lock, ctx context.Context, w *watch) (*quorumlock.Lease, error) {
-				return l.lockSlot(ctx, collecting, waiting, s, w)
+			got := false
+			defer func() {
+				if !got {
+					if p := recover(); p != nil {
+						s.mu.Lock()
+						panicked = p
+						s.mu.Unlock()
+					}
+					cancel()
+				}
+			}()
+			lease, failed := s.lock.watchedSince(s.began, s.waited, ctx, false, func(l *Lock, ctx context.Context, w *watch) (*quorumlock.Lease, error) {
+				if err := collecting.Err(); err != nil {
+					return nil, err
+				}
+				return l.lockPlaced(ctx, collecting, waiting, &s.config, s.ticket, w)
 			})
-			mu.Lock()
-			defer mu.Unlock()
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			if failed != nil {
 				err = cmp.Or(err, failed)
-				cancel()
 				return nil
 			}
-			all = append(all, permitOf(lease))
+			got, s.all = true, append(s.all, permitOf(lease))
 			context.AfterFunc(lease.Context(), cancel)
 			return nil
 		})
 	}
 	_ = g.Wait() // its functions return no error
-	return all, err
+	if panicked != nil {
+		panic(panicked) // where the caller can recover
+	}
+	return err
 }
 
-// lockSlot acquires one slot, until collecting is done. It gives up at the end of waiting.
-func (l *Lock) lockSlot(ctx, collecting, waiting context.Context, s *collector, w *watch) (*quorumlock.Lease, error) {
-	if err := collecting.Err(); err != nil {
-		return nil, err
-	}
+// lockPlaced is Lock with the ticket of an earlier call. It gives up at the end of waiting, and
+// sooner at that of limit.
+func (l *Lock) lockPlaced(ctx, limit, waiting context.Context, config *core.Config, ticket int64, w *watch) (*quorumlock.Lease, error) {
 	for !l.mayAsk(waiting) {
-		if err := l.sitOut(collecting); err != nil {
+		if err := l.sitOut(limit); err != nil {
 			return nil, err
 		}
 	}
-	p := l.client.placeOf(l, s.ticket)
+	p := l.client.placeOf(l, ticket)
 	defer l.client.leaveLocalQueue(p)
 	for {
-		if _, err := l.takePlace(collecting, false, w, nil); err != nil {
+		if _, err := l.takePlace(limit, false, w, nil); err != nil {
 			return nil, err
 		}
-		c := l.newSession(&s.config, p.Ticket, p, w)
-		lease, err := c.run(ctx, collecting, nil)
+		c := l.newSession(config, p.Ticket, p, w)
+		lease, err := c.run(ctx, limit, nil)
 		l.asked(waiting, lease, err)
 		if lease != nil || err != nil {
 			return lease, err
@@ -268,17 +332,17 @@ func (l *Lock) lockSlot(ctx, collecting, waiting context.Context, s *collector, 
 
 // tryEach acquires n slots that are free, one after the other: several calls of TryLock at once
 // would contend.
-func (s *collector) tryEach(ctx context.Context) (all []permit, err error) {
+func (s *collector) tryEach(ctx context.Context) error {
 	for range s.n {
-		lease, err := s.lock.watched(ctx, true, func(l *Lock, ctx context.Context, w *watch) (*quorumlock.Lease, error) {
+		lease, err := s.lock.watchedSince(s.began, s.waited, ctx, true, func(l *Lock, ctx context.Context, w *watch) (*quorumlock.Lease, error) {
 			return l.tryOnce(ctx, w, &s.config, s.over)
 		})
 		if err != nil {
-			return all, err
+			return err
 		}
-		all = append(all, permitOf(lease))
+		s.all = append(s.all, permitOf(lease))
 	}
-	return all, nil
+	return nil
 }
 
 // settle gives holds that were renewed so far the options of the lock. It reports whether all are
@@ -300,7 +364,7 @@ func (s *collector) settle(ctx context.Context, all []permit) bool {
 	for _, p := range all {
 		slots[p.Slot()] = true
 	}
-	return ctx.Err() == nil && len(slots) == len(all) && !slices.ContainsFunc(all, func(p permit) bool { return !p.alive() })
+	return ctx.Err() == nil && len(slots) == s.n && !slices.ContainsFunc(all, func(p permit) bool { return !p.alive() })
 }
 
 // refusal returns the error of a call that has released its slots. The error does not name one of

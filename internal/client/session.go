@@ -145,7 +145,7 @@ func (c *session) applyAt(now core.Time, e core.Event) {
 	if fx.Listen {
 		c.wantListen()
 	}
-	if fx.Late {
+	if fx.Late && !c.lock.gate {
 		owner, until, err := c.ownerOf(c.machine.Attempt()), c.validUntil(), c.quorumError(fx.Won)
 		c.log(func(log *slog.Logger) {
 			log.Warn("quorumlock: renewal late, trying again until the lease ends",
@@ -549,7 +549,7 @@ func (c *session) await(ctx, waiting context.Context, entered <-chan struct{}) (
 		select {
 		case <-c.end.decided:
 		case <-c.waits:
-			if own == "" && len(c.lock.ofMutexes) > 0 {
+			if own == "" && len(c.lock.ofMutexes) > 0 && !c.lock.gate {
 				if own = client.holderOf(c.lock); own != "" {
 					long = time.After(c.lock.set.TTL)
 				}

@@ -362,6 +362,10 @@ func (m *Machine) Waited(now Time) (since time.Duration, furthest int) {
 	return now.Since(m.began), furthest
 }
 
+// Unclaimed reports whether the machine has a hold that is no caller's yet, until Settle: nobody works
+// under it, so it can be released at any time.
+func (m *Machine) Unclaimed() bool { return m.phase == Holding && m.cfg.Unclaimed }
+
 // Settle makes the hold one of another configuration, as if it had been granted now.
 func (m *Machine) Settle(now Time, c *Config) {
 	if m.cfg, m.since = c, now; !m.renews() {

@@ -44,6 +44,7 @@ type Config struct {
 	Drift       quorumlock.Drift
 	Renew       bool
 	Tries       bool // a TryLock: it waits for no release
+	Unclaimed   bool // see Machine.Unclaimed
 	Slots       []Slots
 	Source      *Source // of an Attach; nil for other calls
 }

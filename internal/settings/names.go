@@ -22,6 +22,12 @@ var reserved = []struct{ prefix, use string }{
 	{"redisson_rwlock:", "Redisson publishes releases of read-write locks"},
 }
 
+// The gates of LockN and TryLockN are locks beside a semaphore: its name, and one of these.
+const (
+	LockGate = ":quorumlock_lockn"
+	TryGate  = ":quorumlock_trylockn"
+)
+
 // readTimeout is part of the keys in which Redisson keeps the readers of a read-write lock:
 // `{name}:<owner>:rwlock_timeout:<n>`.
 const readTimeout = ":rwlock_timeout:"
@@ -34,16 +40,29 @@ func ValidateName(name string) error {
 	if name == "" {
 		return errs.Misuse("quorumlock: the name of the lock is empty: use a name")
 	}
-	if len(name) > MaxName {
-		return errs.Misusef("quorumlock: the name of the lock %.80q... has %d bytes with its prefix: use at most %d", name, len(name), MaxName)
+	if err := CheckLength(name); err != nil {
+		return err
 	}
 	for _, r := range reserved {
 		if strings.HasPrefix(name, r.prefix) {
 			return errs.Misusef("quorumlock: the name of the lock %.80q begins with %q, where %s: use a name with another beginning", name, r.prefix, r.use)
 		}
 	}
+	for _, gate := range []string{LockGate, TryGate} {
+		if strings.HasSuffix(name, gate) {
+			return errs.Misusef("quorumlock: the name of the lock %.80q ends with %q, where LockN keeps a lock beside a semaphore: use a name with another end", name, gate)
+		}
+	}
 	if i := strings.LastIndex(name, readTimeout); i >= 0 && IsDigits(name[i+len(readTimeout):]) {
 		return errs.Misusef("quorumlock: the name of the lock %.80q ends with %q, where Redisson keeps a reader of a read-write lock: use a name with another end", name, name[i:])
+	}
+	return nil
+}
+
+// CheckLength returns an error for a name that is too long.
+func CheckLength(name string) error {
+	if len(name) > MaxName {
+		return errs.Misusef("quorumlock: the name of the lock %.80q... has %d bytes with its prefix: use at most %d", name, len(name), MaxName)
 	}
 	return nil
 }
