@@ -19,9 +19,10 @@ import (
 // Inspection is the state of a lock, at a quorum and at each node.
 type Inspection struct {
 	// State is the state at a quorum of the nodes. It has the owner, the readers, the slots and the
-	// waiters that a quorum has, the data that most nodes of the owner have, and the highest token.
-	// The owner is empty if no owner has a quorum. The TTL is the time for which a quorum keeps the
-	// lock without renewal. The queue is in the order of the tickets.
+	// waiters that a quorum has, the permits that most nodes have, the data that most nodes of the
+	// owner have, and the highest token. The owner is empty if no owner has a quorum. The TTL is the
+	// time for which a quorum keeps the lock without renewal. The queue is in the order of the
+	// tickets.
 	State quorumlock.State
 	Nodes []NodeState // in the order of the client's nodes
 }
@@ -106,16 +107,23 @@ func tooFew(nodes []NodeState, quorum int) error {
 // agreed returns the state at a quorum of the nodes.
 func agreed(nodes []NodeState, quorum int) quorumlock.State {
 	var s quorumlock.State
+	most := 0 // nodes with the same number of permits
 	for _, n := range nodes {
-		s.Token, s.Permits = max(s.Token, n.State.Token), max(s.Permits, n.State.Permits)
-		count, hold := 0, 0
+		s.Token = max(s.Token, n.State.Token)
+		count, hold, same := 0, 0, 0
 		for _, other := range nodes {
+			if other.State.Permits == n.State.Permits {
+				same++
+			}
 			if n.State.Owner != "" && other.State.Owner == n.State.Owner {
 				count, hold = count+1, max(hold, other.State.HoldCount)
 			}
 		}
 		if count >= quorum {
 			s.Owner, s.HoldCount = n.State.Owner, hold
+		}
+		if n.State.Permits > 0 && same > most {
+			s.Permits, most = n.State.Permits, same
 		}
 	}
 	s.Data = mostData(nodes, s.Owner)

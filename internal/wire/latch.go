@@ -143,9 +143,14 @@ func IsWrongUse(err error) bool {
 }
 
 // wrongKind is [quorumlock.ErrWrongKind] with the kind of the call and the kind at the node.
-type wrongKind struct{ used, has string }
+type wrongKind struct{ used, has string } // used is empty for a look at a lock of any kind
+
+const mutual = "mutex or a read-write lock"
 
 func (e wrongKind) Error() string {
+	if e.used == "" {
+		return fmt.Sprintf("%v: it is %s: use the name of a mutex, a read-write lock or a semaphore", quorumlock.ErrWrongKind, e.has)
+	}
 	return fmt.Sprintf("%v: it was used as a %s, and is %s: use another name", quorumlock.ErrWrongKind, e.used, e.has)
 }
 

@@ -183,6 +183,18 @@ func (r Reply) Yielded() (open bool, slot int, err error) {
 
 // Inspected reads the reply to Inspect.
 func (r Reply) Inspected() (quorumlock.State, error) {
+	s, err := r.inspected()
+	if kind, ok := errors.AsType[wrongKind](err); ok { // the call has used the name as no kind
+		kind.used = ""
+		if n, ok := errors.AsType[*quorumlock.NodeError](err); ok {
+			return s, &quorumlock.NodeError{Node: n.Node, Err: kind}
+		}
+		return s, kind
+	}
+	return s, err
+}
+
+func (r Reply) inspected() (quorumlock.State, error) {
 	if r.Err != nil {
 		return quorumlock.State{}, r.lookFailure()
 	}
@@ -460,13 +472,13 @@ const stringAsLock = "a string, for example, as redsync and redislock write it f
 func notALock(field string) error {
 	switch field {
 	case "mode":
-		return wrongKind{"mutex", "a read-write lock of Redisson's"}
+		return wrongKind{mutual, "a read-write lock of Redisson's"}
 	case latchField:
-		return wrongKind{"mutex", "a latch"}
+		return wrongKind{mutual, "a latch"}
 	case semaphoreField:
-		return wrongKind{"mutex", aSemaphore}
+		return wrongKind{mutual, aSemaphore}
 	case "WRONGTYPE": // not a field: the key is no hash
-		return wrongKind{"mutex", "no hash, but " + stringAsLock}
+		return wrongKind{mutual, "no hash, but " + stringAsLock}
 	}
 	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
 }
@@ -476,7 +488,7 @@ const aSemaphore = "a semaphore"
 // IsSemaphore reports whether err is that of a call for a mutex whose name is a semaphore's.
 func IsSemaphore(err error) bool {
 	e, ok := errors.AsType[wrongKind](err)
-	return ok && e.used == "mutex" && e.has == aSemaphore
+	return ok && e.used != "latch" && e.has == aSemaphore
 }
 
 // maxShown is the largest part of an unexpected reply that an error repeats, in bytes.
