@@ -11,7 +11,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -145,7 +144,7 @@ func New(client redis.UniversalClient, configure func(*Config)) (*Node, error) {
 }
 
 func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) error {
-	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+	if settings.IsNil(client) {
 		return errs.Misuse("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
 	}
 	var err error
