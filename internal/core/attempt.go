@@ -153,14 +153,8 @@ func (m *Machine) straggled(call Call, lost bool) {
 
 // note records a cell's answer to the current attempt.
 func (m *Machine) note(now Time, c *Cell, r Reply) {
-	before := c.Position
 	if c.acquired(now, r); c.Refusal == nil {
 		return
-	}
-	if r.Position >= m.lastPosition {
-		m.lastPosition = r.Position
-	} else if before == m.lastPosition {
-		m.lastPosition = -1
 	}
 	m.refusedByOthers = m.refusedByOthers || !r.Ended
 	if own := m.cfg.Tries && !m.refusedByOthers; own != m.tries.ownRefused {

@@ -268,19 +268,18 @@ func (m *Machine) refreshSoon(now Time) {
 }
 
 // Life returns how long the entries of the waiter live without a refresh.
-func (m *Machine) Life() time.Duration { return time.Duration(entryLife * float64(m.refreshAfter())) }
+func (m *Machine) Life() time.Duration { return time.Duration(entryLife * float64(m.refresh)) }
 
 // refreshAfter returns how long after the last attempt its entries need a refresh, by position.
 func (m *Machine) refreshAfter() time.Duration {
-	if m.lastPosition < 0 {
-		for i := range m.Cells {
-			m.lastPosition = max(m.lastPosition, m.Cells[i].Position)
-		}
+	furthest := 0
+	for i := range m.Cells {
+		furthest = max(furthest, m.Cells[i].Position)
 	}
-	if m.lastPosition <= nearPositions || m.refreshOften || m.tallies().some(isSummoned) {
+	if furthest <= nearPositions || m.refreshOften || m.tallies().some(isSummoned) {
 		return refresh
 	}
-	return min(refresh*time.Duration(m.lastPosition)/nearPositions, maxRefresh)
+	return min(refresh*time.Duration(furthest)/nearPositions, maxRefresh)
 }
 
 // pause returns the longest wait: until the entries need a refresh, or the holder's keys should
