@@ -162,20 +162,11 @@ func (m *Machine) countAttach(now Time) {
 	case m.unanswered() > 0:
 	case !t.holds(isLock):
 		m.fail(WrongUse)
-	case m.hasRivals():
+	case slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Refusal != nil && c.Refusal.Rival }):
 		m.fail(Held)
 	default:
 		m.fail(NoQuorum)
 	}
-}
-
-func (m *Machine) hasRivals() bool {
-	for i := range m.Cells {
-		if r := m.Cells[i].Refusal; r != nil && r.Rival {
-			return true
-		}
-	}
-	return false
 }
 
 // TakenOver returns the other owner that has taken the hold over at a quorum, "" if none. Answers

@@ -92,7 +92,6 @@ type past struct {
 	refusedByOthers bool          // a cell refused, and not for an ended hold of this client
 	takenInOrder    bool          // another client takes the cells in order: see Taken
 	refreshOften    bool          // the waiter refreshes like the first: see Next
-	lastPosition    int           // the furthest Cell.Position; negative: unknown
 	readySince      time.Duration // start of consecutive waits for free cells alone; 0: none
 }
 
@@ -273,33 +272,29 @@ func earlier(a, b time.Duration) time.Duration {
 }
 
 func (m *Machine) tick(now Time) {
+	at := m.Wake()
+	if at == 0 || now.Mono < at || m.phase < Waiting && m.isLate(now, at) {
+		return
+	}
 	switch m.phase {
 	case Asking:
-		if at := m.Wake(); at != 0 && now.Mono >= at && !m.isLate(now, at) {
-			why := m.refusal()
-			if !why.lacksQuorum() { // see countsOn
-				m.expiredWaits++
-			}
-			m.abandonAttempt(now, why)
-		}
-	case Agreeing:
-		if at := m.Wake(); at != 0 && now.Mono >= at && !m.isLate(now, at) {
+		why := m.refusal()
+		if !why.lacksQuorum() { // see countsOn
 			m.expiredWaits++
-			m.disagree(now)
 		}
+		m.abandonAttempt(now, why)
+	case Agreeing:
+		m.expiredWaits++
+		m.disagree(now)
 	case Yielding:
-		if at := m.Wake(); at != 0 && now.Mono >= at && !m.isLate(now, at) {
-			m.fail(m.reason)
-		}
+		m.fail(m.reason)
 	case Waiting:
-		if at := m.Wake(); now.Mono >= at {
-			if now.Mono >= m.nextAttemptAt || m.tallies().holds(isWanted) {
-				m.wokenInVain = 0
-			} else if !m.takenInOrder {
-				m.wokenInVain++
-			}
-			m.ask(now)
+		if now.Mono >= m.nextAttemptAt || m.tallies().holds(isWanted) {
+			m.wokenInVain = 0
+		} else if !m.takenInOrder {
+			m.wokenInVain++
 		}
+		m.ask(now)
 	case Holding:
 		if m.renew != 0 && now.Mono >= m.renew {
 			m.renew = 0
