@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -124,27 +125,13 @@ func (m *Machine) undecide() {
 // firstWaiter returns the waiter that is first in the queue of a whole member that is free; "" if
 // there is none. Of several, it returns that of the first cell.
 func (m *Machine) firstWaiter() quorumlock.Owner {
-	t, cells := m.tallies(), make(map[quorumlock.Owner][]int32)
-	for i := range m.Cells {
-		if c := &m.Cells[i]; c.Refusal != nil && c.Refusal.Free {
-			cells[c.Refusal.Holder] = append(cells[c.Refusal.Holder], int32(i))
-		}
-	}
-	for i := range m.Cells {
-		c := &m.Cells[i]
-		if c.Refusal == nil {
-			continue
-		}
-		who := c.Refusal.Holder
-		all := cells[who]
-		if all == nil || all[0] != int32(i) {
-			continue
-		}
-		m.mark(all...)
+	t := m.tallies()
+	for _, cells := range m.contenders(true) {
+		m.mark(cells...)
 		whole := t.holds(isPartMarked)
-		m.unmark(all...)
+		m.unmark(cells...)
 		if whole {
-			return who
+			return m.Cells[cells[0]].Refusal.Holder
 		}
 	}
 	return ""
@@ -187,31 +174,22 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	t := m.tallies()
 	silent := !t.some(hasWon)
 	whole = silent && t.holds(mayBeTheirs)
-	all, index := m.contenders()
-	for i := range m.Cells {
-		c := &m.Cells[i]
-		if c.Refusal == nil || c.Refusal.Free || c.Refusal.Ended {
+	for _, cells := range m.contenders(false) {
+		if !slices.ContainsFunc(cells, func(i int32) bool { return !m.Cells[i].Refusal.Ended }) {
 			continue
 		}
-		who := c.Refusal.holder()
-		their := &all[index[who]]
-		if !their.judged {
-			their.judged = true
-			m.mark(their.cells...)
-			wins, part, blocks, may := t.holds(isMarked), t.holds(isPartMarked), t.holds(isBlockMarked), t.holds(mayBeTheirs)
-			m.unmark(their.cells...)
-			whole = whole || part || silent && may
-			switch {
-			case wins:
-				return false, who, true
-			case who == "", !part && !blocks:
-			case who == m.tries.lastHolder && (part || m.tries.sameHolderCount > 1):
-				return false, who, whole
-			default:
-				their.met = true
-			}
-		}
-		if their.met {
+		who := m.Cells[cells[0]].Refusal.holder()
+		m.mark(cells...)
+		wins, part, blocks, may := t.holds(isMarked), t.holds(isPartMarked), t.holds(isBlockMarked), t.holds(mayBeTheirs)
+		m.unmark(cells...)
+		whole = whole || part || silent && may
+		switch {
+		case wins:
+			return false, who, true
+		case who == "", !part && !blocks:
+		case who == m.tries.lastHolder && (part || m.tries.sameHolderCount > 1):
+			return false, who, whole
+		default:
 			met = who
 		}
 	}
@@ -219,29 +197,22 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	return t.some(hasRefused) && (grants > 0 || met == ""), met, whole
 }
 
-// contender is an owner with cells that refused the attempt.
-type contender struct {
-	cells  []int32
-	judged bool
-	met    bool
-}
-
-// contenders returns all contenders, and the index of each owner.
-func (m *Machine) contenders() ([]contender, map[quorumlock.Owner]int) {
-	var all []contender
+// contenders returns the cells that refused the attempt, by the owner in the way; or by the first
+// waiter, the free cells that did.
+func (m *Machine) contenders(free bool) (all [][]int32) {
 	index := make(map[quorumlock.Owner]int)
 	for i := range m.Cells {
 		r := m.Cells[i].Refusal
-		if r == nil || r.Free {
+		if r == nil || r.Free != free {
 			continue
 		}
 		n, known := index[r.holder()]
 		if !known {
 			n = len(all)
-			all = append(all, contender{})
+			all = append(all, nil)
 			index[r.holder()] = n
 		}
-		all[n].cells = append(all[n].cells, int32(i))
+		all[n] = append(all[n], int32(i))
 	}
-	return all, index
+	return all
 }
