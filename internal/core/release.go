@@ -35,14 +35,14 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 			continue
 		}
 		call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}
+		likely := c.Standing == Asked && !contended && m.attempt == 1 // most likely granted
+		if likely {
+			c.stayQueued()
+		}
 		switch {
-		case keep > 0 && c.Standing == Granted:
+		case keep > 0 && c.Standing == Granted, m.park && likely:
 			call.Do, call.For = keeper, keep
-		case m.park && c.Standing == Asked && !contended && m.attempt == 1: // most likely granted
-			call.Do, call.For = keeper, keep
-			c.stayQueued()
-		case c.Standing == Asked && !contended && m.attempt == 1: // most likely granted
-			c.stayQueued()
+		case likely:
 		case c.Standing != Granted || c.leftover:
 			call.Do = ReleaseAndLeave
 		}
