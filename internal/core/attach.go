@@ -200,7 +200,7 @@ func (m *Machine) returnHold(now Time) {
 // undoAttach gives up the certain or possible grant of a failed Attach at a cell.
 func (m *Machine) undoAttach(i int, why Reason) {
 	m.returns = why != Gone
-	if c := &m.Cells[i]; c.Standing == Granted || c.Standing == Unknown || c.unanswered > 0 {
+	if c := &m.Cells[i]; c.mayHold() {
 		m.call(Call{Do: m.undo(), Cell: int32(i), Of: c.of, Attempt: m.attempt})
 	}
 }

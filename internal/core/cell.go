@@ -89,6 +89,11 @@ func (c *Cell) isOpen() bool {
 // attempt has reached it.
 func (c *Cell) isClear() bool { return !c.reached && c.unanswered == 0 }
 
+// mayHold reports whether an owner of the waiter has the lock there, or may get it.
+func (c *Cell) mayHold() bool {
+	return c.Standing == Granted || c.Standing == Unknown || c.unanswered > 0 && c.Standing != Foreign
+}
+
 // begin begins the attempt after last.
 func (c *Cell) begin(cell int, last int32) {
 	if c.HandedOver() {

@@ -178,7 +178,7 @@ func (m *Machine) fail(why Reason) {
 		case m.awaits(c):
 			c.await()
 			continue
-		case c.Standing == Granted, c.Standing == Asked, c.Standing == Unknown, c.unanswered > 0 && c.Standing != Foreign:
+		case c.mayHold():
 			do = ReleaseAndLeave
 		case c.Standing == Left, c.isClear():
 			continue

@@ -38,12 +38,10 @@ func (m *Machine) noteLacking() bool {
 func (m *Machine) spare(i int) {
 	c := &m.Cells[i]
 	last := Call{Do: Leave, Cell: int32(i), Attempt: m.attempt - 1}
-	switch {
-	case c.Standing == Spared, c.isClear():
-	case c.Standing == Granted, c.Standing == Unknown, c.unanswered > 0 && c.Standing != Foreign:
+	if c.mayHold() {
 		last.Do = ReleaseAndLeave
-		m.call(last)
-	default:
+	}
+	if c.Standing != Spared && !c.isClear() {
 		m.call(last)
 	}
 	former := c.former

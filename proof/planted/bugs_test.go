@@ -48,7 +48,7 @@ var bugs = []mutation.Bug{
 	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400, "a quorum has what is done")),
 
 	// Releases.
-	bug("what is granted late is kept", "internal/core Machine.fail", "case c.Standing == Granted, c.Standing == Asked, c.Standing == Unknown, c.unanswered > 0 && c.Standing != Foreign: do = ReleaseAndLeave", "case c.Standing == Granted: do = ReleaseAndLeave", wire(400, "nothing is left behind", "somebody is granted in so many round trips"), core(4000, "nothing is left behind")),
+	bug("what is granted late is kept", "internal/core Machine.fail", "case c.mayHold(): do = ReleaseAndLeave", "case c.Standing == Granted: do = ReleaseAndLeave", wire(400, "nothing is left behind", "somebody is granted in so many round trips"), core(4000, "nothing is left behind")),
 	bug("one confirmation of a release is enough", "internal/core Machine.Retry", "c.unsure", "false", core(8000, "somebody acquires")),
 	bug("a release that failed is not sent again", "internal/core Do.IsRelease", "d == Release", "false", core(8000, "nothing is left behind")),
 	bug("a waiter's later attempt is recalled", "internal/wire Call.IsFirst", "strings.HasSuffix(c.args[0].text, \".1\")", "c.count > 0", wire(9000, "nothing is left behind")),
@@ -59,7 +59,7 @@ var bugs = []mutation.Bug{
 	// Detached holds.
 	bug("two processes have one owner for a hold", "internal/wire Caller.script", "return Attach(name, owner, c.Former, k.Token, cell, int(k.Of))", "return Renew(name, c.Former, t.TTL).At(cell)", core(4000, "nothing fails while nothing is wrong")),
 	bug("an Attach needs no quorum", "internal/core Machine.countAttach", "t := m.tallies()", "c := *m.cfg; c.Tree = Majority(1, len(m.Cells)); m.cfg = &c; m.changed++; t := m.tallies()", wire(1500, "backed by a quorum"), core(4000, "backed by a quorum")),
-	bug("an Attach that fails keeps what it has got", "internal/core Machine.undoAttach", "c.Standing == Granted || c.Standing == Unknown || c.unanswered > 0", "c == nil", core(8000, "nothing is left behind")),
+	bug("an Attach that fails keeps what it has got", "internal/core Machine.undoAttach", "c.mayHold()", "c == nil", core(8000, "nothing is left behind")),
 
 	// Fencing tokens.
 	bug("the token does not rise", "scripts/acquire.lua", "token = last >= oldest and last + 1", "token = last >= oldest and last", wire(400, "tokens are unique")),
