@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Consul: a lock's LockIndex starts at 1 again, so that it is no fencing token.
+# Consul: a lock's LockIndex restarts at 1, so it is no fencing token.
 #
 # Expected: LockIndex, the documented part of a lock's sequencer, rises with each grant.
-# Seen:     it is counted in the key. `consul lock` deletes its key after each run, so each holder has LockIndex 1, and so does each
-#           after a session whose behavior is delete. With the behavior release, it rises. ModifyIndex rises with each grant, but
-#           also while one holder writes.
+# Seen:     the counter is part of the key. `consul lock` deletes its key after each run, so each holder has LockIndex 1. So does the
+#           next holder after a session whose behavior is delete. With the behavior release, it rises. ModifyIndex rises with each
+#           grant, but also with each write of a holder.
 # Package:  Debian 11's consul 1.8.7
 # Date:     2026-11-29
 . "$(dirname "$0")/lib.bash"

@@ -2,9 +2,9 @@
 # Consul: a restart of the server repeats lock-delays that had ended, for locks that others have held and released since.
 #
 # Expected: after a lock-delay of 15 s, the lock is free, and stays free over a restart; or a restart forgets the delay.
-# Seen:     the delay is not stored, but the server sets it when it applies the end of a session. A restart applies the log again, from
-#           the last snapshot on, so every lock that a session's end has released since is refused for its whole delay again. Locks
-#           that were released in order are free at once.
+# Seen:     the delay is not stored. The server sets it when it applies the end of a session. A restart applies the log since the last
+#           snapshot again. So each lock that the end of a session released in that time is refused for the whole delay again. Locks
+#           that their holders released are free at once.
 # Package:  Debian 11's consul 1.8.7
 # Date:     2026-11-29
 . "$(dirname "$0")/lib.bash"

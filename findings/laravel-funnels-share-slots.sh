@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Laravel: funnels of different names share slots, if one name is the other with digits behind it.
+# Laravel: funnels of different names share slots, if one name is the other followed by digits.
 #
 # Expected: funnel('tenant-1') and funnel('tenant-11') limit two different tenants, each to twelve jobs at once.
-# Seen:     a slot's key is the name with the slot's number behind it, without a separator: the slots 11 and 12 of tenant-1, and 1
-#           and 2 of tenant-11, have the same keys. While tenant-1 runs twelve, only ten of tenant-11 may run. A plain lock shares
-#           the keys, too: lock('tenant-112') is slot 12 of the one and slot 2 of the other.
+# Seen:     a slot's key is the name followed by the slot's number, without a separator. So slots 11 and 12 of tenant-1 have the same
+#           keys as slots 1 and 2 of tenant-11. While tenant-1 runs twelve jobs, tenant-11 may run only ten. A plain lock shares
+#           the keys, too: lock('tenant-112') is slot 12 of tenant-1 and slot 2 of tenant-11.
 # Package:  php-illuminate-cache 13.31.0, php-redis 6.2.0 and PHP 8.4 of Debian sid, Debian's redis-server 7.0.15
 # Date:     2026-11-29
 . "$(dirname "$0")/lib.bash"

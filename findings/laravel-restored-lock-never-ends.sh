@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Laravel: a queued job that takes over a lock by its owner, and refreshes it, makes it a lock without an end.
+# Laravel: a queued job that restores a lock by its owner, and refreshes it, removes the lock's TTL.
 #
 # Expected: restoreLock(name, owner)->refresh() gives the lock its whole time again, as refresh() of the original does.
-# Seen:     a restored lock does not know its seconds: it has 0. So refresh() takes the TTL off the key, and returns true. If the
-#           job dies then, the lock stays held. refresh(10) sets the TTL.
+# Seen:     a restored lock has 0 as its number of seconds. So refresh() removes the TTL of the key, and returns true. If the job
+#           then dies, the lock stays held. refresh(10) sets the TTL.
 # Package:  php-illuminate-cache 13.31.0, php-redis 6.2.0 and PHP 8.4 of Debian sid, Debian's redis-server 7.0.15
 # Date:     2026-11-29
 . "$(dirname "$0")/lib.bash"

@@ -3,9 +3,9 @@
 #
 # Expected: the sentinel monitors db, a name that a failover's script moves to the new master, as operators move a virtual address.
 #           It compares run IDs, and notices that db and db2 are one server.
-# Seen:     after the failover, its entry for the former master is the replica db. That name leads to the new master, which says
-#           that it is one. The sentinel takes this for a former master that has returned, and sends REPLICAOF db2 to db2. The server
-#           obeys, and refuses writes from then on. The sentinel calls it a healthy master with a healthy replica.
+# Seen:     after the failover, the sentinel lists the former master as the replica db. That name leads to the new master, which
+#           reports the role of a master. The sentinel takes it for the former master, back again, and sends REPLICAOF db2 to db2.
+#           The server obeys, and refuses writes from then on. The sentinel reports a healthy master with a healthy replica.
 # Package:  Debian's redis-server 7.0.15, redis-tools 8.6.3, valkey-tools 9.1.2
 # Date:     2026-11-29
 [ "${1:-}" = unshared ] || exec unshare -m "$0" unshared # for an /etc/hosts of its own

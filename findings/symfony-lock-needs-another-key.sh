@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Symfony: a user with all permissions on a lock's key cannot take it: the store writes a key of its own.
+# Symfony: a user with all permissions on a lock's key cannot acquire it: the store writes a key of its own.
 #
 # Expected: the store's scripts use the key of the lock, and no other.
-# Seen:     before its first lock, each process asks whether scripts may write after TIME. It does so by setting the key
-#           symfony_check_support_time, outside of any prefix. A user who is limited to other keys is refused, and so is each lock.
+# Seen:     before its first lock, each process tests whether scripts may write after TIME. It sets the key
+#           symfony_check_support_time, without any prefix. If the user is limited to other keys, this fails, and so does each lock.
 # Package:  php-symfony-lock 7.4.22, php-redis 6.2.0 and PHP 8.4 of Debian sid, Debian's redis-server 7.0.15
 # Date:     2026-11-29
 . "$(dirname "$0")/lib.bash"

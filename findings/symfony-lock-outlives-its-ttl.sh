@@ -2,8 +2,8 @@
 # Symfony: a process that dies while it takes a lock for 5 s leaves it locked for 5 minutes.
 #
 # Expected: createLock('job', 5)->acquire() takes the lock for 5 s at most, with one request.
-# Seen:     the store takes it for its own initial TTL, 300 s by default, and a second request cuts that to the lock's 5 s. If the
-#           process dies, or the connection breaks, between the two, the lock stays for 300 s. A smaller TTL for the store helps.
+# Seen:     the store takes it for its own initial TTL, 300 s by default, and a second request shortens that to the lock's 5 s. If the
+#           process dies, or the connection breaks, between the two, the lock stays for 300 s. A shorter initial TTL shortens that.
 # Package:  php-symfony-lock 7.4.22, php-redis 6.2.0 and PHP 8.4 of Debian sid, Debian's redis-server 7.0.15
 # Date:     2026-11-29
 . "$(dirname "$0")/lib.bash"
