@@ -1,5 +1,6 @@
-// Package chart renders contrib/helm/quorumlock-nodes with Helm, and decodes each object as the API
-// of Kubernetes does, and those of contrib/jobs. Package nodefiles runs servers with the renderings.
+// Package chart renders contrib/helm/quorumlock-nodes with Helm. It decodes the objects of the chart
+// and of contrib/jobs as the API of Kubernetes does. Package nodefiles runs servers with the
+// renderings.
 package chart
 
 import (
@@ -30,7 +31,7 @@ import (
 
 const (
 	dir      = "../../contrib/helm/quorumlock-nodes"
-	password = "a-long-random-password" // nodefiles has it, too
+	password = "a-long-random-password" // package nodefiles uses it, too
 )
 
 var update = flag.Bool("update", false, "write the renderings to testdata")
@@ -65,7 +66,7 @@ func (r release) render(t *testing.T, v values) (string, error) {
 	return text.String(), err
 }
 
-// objects are those of a rendering.
+// objects has the decoded objects of a rendering.
 type objects struct {
 	config   corev1.ConfigMap
 	secret   corev1.Secret
@@ -136,7 +137,7 @@ func acl(t *testing.T, flags ...string) string {
 	return string(out)
 }
 
-// small has what the chart needs, and other values.
+// small sets the required values, and then those of others.
 func small(t *testing.T, others ...values) values {
 	t.Helper()
 	v := values{"users": acl(t, "--also", "check")}
@@ -146,7 +147,7 @@ func small(t *testing.T, others ...values) values {
 	return v
 }
 
-// large has every value.
+// large sets every value.
 func large(t *testing.T) values {
 	return values{
 		"nodes":               5,

@@ -97,8 +97,8 @@ func TestReadyWaitsForTheRestartGuard(t *testing.T) {
 	}
 }
 
-// The pods restart for changes of redis.conf and users, and not for those of the chart's version or
-// of the clients.
+// Changes of redis.conf and of users restart the pods. Changes of the chart's version or of the
+// clients do not.
 func TestRestarts(t *testing.T) {
 	before := quorumlock.objects(t, small(t)).nodes.Spec
 	newer := release{name: "quorumlock", version: "9.9.9"}

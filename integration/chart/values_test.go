@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The users have the rules of the tool, whatever its flags.
+// The chart keeps the users' rules as quorumlock acl prints them, for any of its flags.
 func TestUsersAreThoseOfTheTool(t *testing.T) {
 	const chart = "user default off\nuser probe on nopass resetkeys resetchannels -@all +ping\n"
 	var users string
@@ -27,7 +27,7 @@ func TestUsersAreThoseOfTheTool(t *testing.T) {
 	}
 }
 
-// A wrong value ends in an error that names it and the fix.
+// The error for a wrong value names the value and the fix.
 func TestWrongValuesAreRefused(t *testing.T) {
 	line := acl(t, "--user", "a", "--prefix", "a:")
 	for _, tt := range []struct {
@@ -51,7 +51,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{values{"cpuMilli": 0}, []string{"'/cpuMilli'", "want 1"}},
 		{values{"image": ""}, []string{"'/image'"}},
 		{values{"zones": 3}, []string{"'/zones'", "want boolean"}},
-		{values{"clients": []any{}}, []string{"'/clients'", "want 1"}}, // for Kubernetes, it means everybody
+		{values{"clients": []any{}}, []string{"'/clients'", "want 1"}}, // Kubernetes takes an empty list for everybody
 		{values{"clients": []any{values{}}}, []string{"'/clients/0'", "want 1"}},
 		{values{"clients": []any{values{"pods": 1}}}, []string{"'/clients/0'", "'pods' not allowed"}},
 	} {

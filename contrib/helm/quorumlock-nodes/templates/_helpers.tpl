@@ -1,12 +1,12 @@
 {{- define "name" -}}
-{{- /* Services have such names. Kubernetes labels pods with the name and a hash, of 63 characters at most. */}}
+{{- /* The name is also that of Services. Kubernetes labels pods with it and a hash, and a label has at most 63 characters. */}}
 {{- if not (regexMatch "^[a-z][a-z0-9-]{0,46}$" .Release.Name) }}
 {{- fail (printf "the release's name %s: use a letter, and then at most 46 letters, digits and hyphens" .Release.Name) }}
 {{- end -}}
 {{ .Release.Name }}-node
 {{- end }}
 
-{{/* The labels that select pods. They never change, nor do those of pods and volumes: an upgrade restarts no pod for a label. */}}
+{{/* The labels that select pods. They never change, and pods have no others: so no upgrade restarts pods because of a label. */}}
 {{- define "selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
