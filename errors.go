@@ -60,9 +60,9 @@ var (
 	// deletes the name's keys.
 	ErrWrongKind = errors.New("quorumlock: the name belongs to another kind")
 
-	// ErrMismatch is the error of a latch that opens with another number of ids at the nodes than in
-	// the call, and of a semaphore in use with another number of permits. The error names both
-	// numbers. The call counted nothing there, and took no slot.
+	// ErrMismatch is the error of a latch that has another number of ids at the nodes than in the
+	// call, and of a semaphore that is in use with another number of permits. The error names both
+	// numbers. At these nodes, the call counted no id and took no slot.
 	ErrMismatch = errors.New("quorumlock: the nodes have another number of ids or permits")
 
 	// ErrLatchForgotten is the error of a latch that too many nodes have forgotten, in whole or in

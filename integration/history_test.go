@@ -59,7 +59,7 @@ func (g *grant) kept() error {
 	return nil
 }
 
-// past reports whether a time is later than a deadline and the delays of this machine.
+// past reports whether a time is later than a deadline, apart from the delays of this machine.
 func past(at, deadline time.Time) bool {
 	return at.Sub(deadline) > margin+machine.between(deadline, at)
 }

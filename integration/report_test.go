@@ -173,7 +173,7 @@ func (s *soak) report(t *testing.T, verdict string) {
 	for _, kind := range slices.Sorted(maps.Keys(s.counts)) {
 		fmt.Fprintf(&b, "| %s | %d | %d |\n", kind, s.counts[kind].grants, s.counts[kind].losses)
 	}
-	fmt.Fprintf(&b, "\n%d of the grants were handed over by the holder before. For %v, the machine was too busy to judge how soon something happens.\n",
+	fmt.Fprintf(&b, "\n%d of the grants were handed over by the holder before. For %v, the machine was too busy to judge time limits.\n",
 		s.handed.Load(), machine.since(s.began).Round(time.Second))
 	b.WriteString("\n| at rest | median of the first quarter | of the last | at most |\n|---|---|---|---|\n")
 	for _, g := range growths(s.samples) {

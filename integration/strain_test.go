@@ -10,20 +10,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// machine counts the time in which this machine was too busy to judge how soon something happens.
-// Only a soak counts, since it lasts for hours, beside other work. All promises about holders and
-// tokens are judged all the same.
+// machine has the times in which this machine was too busy to judge time limits. Only a soak
+// records them, since it lasts for hours, beside other work. The promises about holders and tokens
+// are judged in these times, too.
 var machine strain
 
-// strain is a set of times. The zero value is empty.
+// strain is a set of time spans. The zero value is empty.
 type strain struct {
 	mu    sync.Mutex
-	spans []span // in order, apart from each other
+	spans []span // in order; no two overlap or touch
 }
 
 type span struct{ from, to time.Time }
 
-// add adds a time that ends after all others.
+// add adds a span that ends after all others.
 func (s *strain) add(from, to time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,7 +34,7 @@ func (s *strain) add(from, to time.Time) {
 	s.spans = append(s.spans, span{from, to})
 }
 
-// between returns how much of a time counts.
+// between returns how much of the time between its arguments is in the set.
 func (s *strain) between(from, to time.Time) (sum time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,26 +50,25 @@ func (s *strain) between(from, to time.Time) (sum time.Duration) {
 	return sum
 }
 
-// since returns how much of the time since then counts.
+// since is between with the present as its end.
 func (s *strain) since(from time.Time) time.Duration { return s.between(from, time.Now()) }
 
-// look is how often servers are asked.
+// look is the interval between two requests to a server.
 const look = 50 * time.Millisecond
 
-// watch counts while a server without a fault takes long to answer a PING, or this process to wake
-// up, until the function that it returns is called. A client of its own asks each server, and waits
-// for the answer.
+// watch adds the times in which this process wakes up late, or a server without a fault takes long
+// to answer a PING. It ends when stop is called. A client for each server waits for each answer.
 func (s *strain) watch(servers []*server, struck func(i int) bool, long time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	asked := make([]atomic.Int64, len(servers)) // when, in ns; 0 between two
+	asked := make([]atomic.Int64, len(servers)) // start of the open request, in ns; 0 if there is none
 	for i, server := range servers {
 		all.Go(func() {
 			c := redis.NewClient(&redis.Options{Addr: server.addr, PoolSize: 1, MaxRetries: -1, ReadTimeout: -1})
 			defer c.Close() //nolint:errcheck // it has nothing to lose
 			for ctx.Err() == nil {
 				asked[i].Store(time.Now().UnixNano())
-				_ = c.Ping(ctx).Err() // that of a server that restarts
+				_ = c.Ping(ctx).Err() // a server that restarts returns one
 				asked[i].Store(0)
 				time.Sleep(look)
 			}

@@ -22,8 +22,9 @@ func countsDials(t *testing.T, s *embedded.Server) (*node.Node, *atomic.Int64) {
 	})), dials
 }
 
-// The limit of connecting is a time of silence, as that of a call is. A handshake has several round
-// trips, and a server that is so slow would never be connected to: each try would make it slower.
+// The limit of connecting is a time of silence, like that of a call. A handshake has several round
+// trips: with one limit for all of them, a node would never connect to a slow server, and each try
+// would make the server slower.
 func TestASlowServerIsConnectedTo(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		s.Delay(400 * time.Millisecond) // a round trip takes 0.8 of the node's timeout

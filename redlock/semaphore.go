@@ -28,14 +28,15 @@ import (
 // [Semaphore.LockN] takes n slots as one lease, all or none. Its [quorumlock.Lease.Slots] has a
 // fencing token for each slot. The lease lasts for as long as it has all slots: if one is lost, the
 // lease is lost, and the others are released. The lease cannot be detached, and n greater than 1
-// cannot be combined with [quorumlock.WithOwner]. An Observer gets the events of each slot,
-// with the time since the call of LockN, or one event if LockN fails before it comes to the queue.
+// cannot be combined with [quorumlock.WithOwner]. An Observer gets the events of each slot, with
+// the time since the call of LockN; or one event, if LockN fails before it enters the queue.
 //
-// A collecting LockN waits in the queue like n calls of Lock at the same time, so a large n does not starve.
-// Of all calls of LockN, one collects slots at a time, in their order, so they do not deadlock. The
-// others wait outside the queue. Before a LockN comes to the queue, later callers may take slots
-// that the collecting call does not need. A collecting LockN keeps its slots while it waits for the
-// others; they are renewed, also with [quorumlock.WithoutRenewal]. Close and Shutdown release them.
+// Of all calls of LockN, one collects slots at a time, in the order of the calls, so they do not
+// deadlock. It waits in the queue like n calls of Lock at the same time, so a large n does not
+// starve. The other calls of LockN wait outside the queue. Until a LockN enters the queue, later
+// callers may take slots that the collecting call does not need. A collecting LockN keeps its slots
+// while it waits for more. They are renewed, also with [quorumlock.WithoutRenewal]. Close and
+// Shutdown release them.
 //
 // # Tokens
 //

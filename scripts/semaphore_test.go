@@ -76,8 +76,8 @@ func TestANodeNamesAFreeSlot(t *testing.T) {
 }
 
 // While a semaphore is in use, a waiter with another number of slots is told both numbers, and is not
-// handed a slot. A holder that restores its slot tells its number. A semaphore that is not in use has
-// no number; nor has one of a client that does not tell it, until another client does.
+// handed a slot. A restore sets the number of its holder. A semaphore that is not in use has no
+// number. Nor has one whose clients so far do not tell theirs.
 func TestASemaphoreInUseHasOneNumberOfSlots(t *testing.T) {
 	s := gather(t)
 	refused := func(waiter quorumlock.Owner, permits int, want string) {

@@ -69,8 +69,8 @@ local function check()
   return nil, score and score < math.huge and score - SLOTS
 end
 
--- isOther tells whether the semaphore has another number of slots than k. number is from check, and
--- binds nobody once all holds are over.
+-- isOther tells whether the semaphore is in use with another number of slots than k. number is the
+-- result of check. Once all holds are over, the number does not count.
 local function isOther(number, k)
   return number and number ~= k and redis.call('exists', KEYS[1]) == 1
 end
@@ -120,8 +120,8 @@ local function lengthenTokens(token, now, ttl)
 end
 
 -- assign gives a free slot of k to an owner, with a token. A restored token without an earlier one
--- of the slot is not kept if it is more than a minute old: see acquire.lua. k is nil for a client
--- that does not tell it.
+-- of the slot is not kept if it is more than a minute old: see acquire.lua. k is nil if the client
+-- does not tell its number.
 local function assign(owner, slot, token, now, ttl, k)
   if token / 1000 >= now - 60000 or redis.call('hexists', KEYS[4], slot) == 1 then
     redis.call('hset', KEYS[4], slot, string.format('%.0f', token))
@@ -190,11 +190,12 @@ end
 
 -- serve serves the queue after a release or a leave. It returns whether I could have a slot now.
 --
--- If one slot is free, serve hands it to the first waiter, if hands is set and the waiter knows the
--- number of slots. Otherwise it calls the first; if that one was called before, the next, as long as there are free slots. The first may
--- wait for other locks, or have been told of a slot by an answer. So the last one with a slot is
--- called as well. While several slots are free, waiters are on their way to them. Each asks every
--- node for the same slot, but handoffs would give it different slots at different nodes.
+-- If one slot is free, hands is set, and the first waiter knows the number of slots, serve hands the
+-- slot to that waiter. Otherwise it calls the first waiter that was not called before, if there is a
+-- slot for it. The first waiter may wait for other locks, or have been told of a slot by an answer.
+-- So the last one with a slot is called as well. While several slots are free, waiters are on their
+-- way to them. Each asks every node for the same slot, but handoffs would give it different slots at
+-- different nodes.
 --
 -- A waiter that is called by a release is told which slot was released: that slot will soon be free
 -- at every node. The first waiter without a slot is told that it is next, unless it refreshes soon.

@@ -1,5 +1,5 @@
-// Package links checks the README and the pages of docs/: every link leads somewhere, every source
-// file and every function that a page names is there, and a picture fetches nothing.
+// Package links checks the README and the pages of docs/: every link has a target, every source file
+// and function that a page names exists, and no picture loads anything from elsewhere.
 package links
 
 import (
@@ -67,7 +67,7 @@ func TestDeadLinksAreFound(t *testing.T) {
 	}
 }
 
-// Every function that a page places in a source file is in that file.
+// If a page says that a name is in a source file, it is there.
 func TestNamesInSourceFiles(t *testing.T) {
 	root := os.DirFS("../..")
 	sources := make(map[string]string) // the text of all files with that name
@@ -86,7 +86,7 @@ func TestNamesInSourceFiles(t *testing.T) {
 	}
 }
 
-// check returns all that is wrong with the pages, of which there are at least so many.
+// check returns the errors of all pages. The test fails if there are fewer than least pages.
 func check(t *testing.T, root fs.FS, least int) error {
 	markdown := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 	headings, trees, texts := make(map[string]anchors), make(map[string]ast.Node), make(map[string][]byte)
@@ -132,8 +132,7 @@ func check(t *testing.T, root fs.FS, least int) error {
 	return errors.Join(wrong...)
 }
 
-// leads returns an error for a link of a page that leads nowhere. Links to other sites are not
-// followed.
+// leads returns an error if a link of a page has no target. Links to other sites are not followed.
 func leads(root fs.FS, headings map[string]anchors, page, link string) error {
 	if strings.Contains(link, "://") {
 		return nil

@@ -36,7 +36,7 @@ import (
 
 const files = "../../contrib/nodes/"
 
-// patient is for servers that sync on the disk of a busy machine.
+// patient has long limits, for servers that sync to the disk of a busy machine.
 var patient = []quorumlock.Option{quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(10 * time.Second)}
 
 // need skips a test where a program is not installed.
@@ -54,7 +54,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// rendering has the tested fields of a rendering of the Helm chart, of several objects.
+// rendering has the tested fields of a rendering of the Helm chart. They are from several objects.
 type rendering struct {
 	Data       map[string]string
 	StringData map[string]string `yaml:"stringData"`

@@ -23,7 +23,7 @@
 //	client.go         the state that the locks of one client share, Shutdown, Close
 //	identity.go       the names of a client, its calls and their owners
 //	clocks.go         its clocks
-//	life.go           its operations and goroutines, which an end waits for
+//	life.go           its operations and goroutines, which Shutdown and Close wait for
 //	registry.go       its waiting and holding calls
 //	renewals.go       the renewals of a client's holds
 //	pending.go        pending releases

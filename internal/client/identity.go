@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// identity is what names a client, its calls and their owners.
+// identity has the names of a client, and makes those of its calls and their owners.
 type identity struct {
 	id     string                            // `<label>~<uuid>`: the client in its owners
 	wake   string                            // the channel on which nodes call its waiters

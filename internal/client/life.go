@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// life is the end of a client: what may still begin, and what an end waits for.
+// life is the shutdown of a client: what may still begin, and what Shutdown and Close wait for.
 type life struct {
 	stopping chan struct{}  // closed by Shutdown or Close; nothing is acquired after
 	lost     chan struct{}  // closed by Close when every lease counts as lost
@@ -30,10 +30,10 @@ type life struct {
 // The limits of the wait of a Close. The user's code may block, and a frozen node answers nothing.
 const (
 	closeWait = time.Second            // in all
-	leastWait = 100 * time.Millisecond // for what needs neither, at each step
+	leastWait = 100 * time.Millisecond // at each step, for work that needs neither
 )
 
-// CloseTime returns until when a Close waits that belongs to a Shutdown with ctx.
+// CloseTime returns the end of the wait of a Close that belongs to a Shutdown with ctx.
 func CloseTime(ctx context.Context) time.Time {
 	until := time.Now().Add(closeWait)
 	if end, ok := ctx.Deadline(); ok && end.Before(until) {

@@ -24,8 +24,8 @@ import (
 // are requested at once, with the ticket of the LockN: later callers wait behind these requests, so
 // a large one does not starve.
 //
-// A TryLockN never waits with a slot, so it needs no gate against a deadlock. It has another gate:
-// of several that would take slots from each other, the first at the gate gets them.
+// A TryLockN never waits while it has a slot, so it needs no gate against a deadlock. It has another
+// gate, for order: of several calls that compete for slots, the first at the gate gets them.
 
 // maxCollected is the number of slots that a LockN requests at one time.
 const maxCollected = 64
@@ -39,12 +39,12 @@ type collector struct {
 	over   error // joined to refusals that may end with time
 	ticket int64
 	began  time.Time
-	waited time.Time   // since when it waits for the gate; zero if it did not wait
+	waited time.Time   // start of the wait for the gate; zero if it did not wait
 	config core.Config // of the calls for slots, whose holds are renewed until settle
 	again  bool        // it had the gate before
 
 	mu  sync.Mutex // guards all
-	all []permit   // what the call has
+	all []permit   // the permits so far
 }
 
 // permit is a lease of one slot, and its hold.
@@ -110,8 +110,8 @@ func (l *Lock) several(ctx context.Context, s *collector) (*quorumlock.Lease, er
 	}
 }
 
-// collect acquires n slots behind the gate. It reports whether it has. It has none and no error if
-// the gate or a slot was lost meanwhile.
+// collect acquires the gate, then n slots. It reports whether it got them. It returns false without
+// an error, and keeps no slot, if the gate or a slot was lost meanwhile.
 func (s *collector) collect(ctx, waiting context.Context) (got bool, err error) {
 	gate, err := s.shut(ctx, waiting)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *collector) collect(ctx, waiting context.Context) (got bool, err error) 
 		}
 		s.lock.client.start(func() {
 			release(ctx, back)
-			if gate != nil { // last, so that the next TryLockN finds what this one releases
+			if gate != nil { // last, so that the next TryLockN finds the released slots free
 				_ = gate.Unlock(context.WithoutCancel(ctx))
 			}
 		})
@@ -211,7 +211,7 @@ func (s *collector) gateOf(l *Lock) (*Lock, error) {
 	return gate, nil
 }
 
-// unheard is the Observer of a gate: its events are no caller's.
+// unheard is the Observer of a gate: no Observer of a caller gets these events.
 type unheard struct{}
 
 func (unheard) Begin(context.Context, string) context.Context { return nil }
@@ -228,7 +228,7 @@ func (s *collector) shut(ctx, waiting context.Context) (*quorumlock.Lease, error
 }
 
 // shutGate acquires the gate. A TryLockN goes on without one, with a nil lease, if others keep it
-// for longer than a TryLockN takes: it never waits with a slot, so it needs the gate for order alone.
+// for longer than a TryLockN takes: it needs the gate for order alone.
 // A LockN that has lost its gate comes before all later calls.
 func (s *collector) shutGate(waiting context.Context, w *watch) (*quorumlock.Lease, error) {
 	switch {
@@ -307,8 +307,8 @@ func (s *collector) lockAll(ctx, waiting, behind context.Context) (err error) {
 	return err
 }
 
-// lockPlaced is Lock with the ticket of an earlier call. It gives up at the end of waiting, and
-// sooner at that of limit.
+// lockPlaced is Lock with the ticket of an earlier call. It gives up when limit is done, which is at
+// the end of waiting or sooner.
 func (l *Lock) lockPlaced(ctx, limit, waiting context.Context, config *core.Config, ticket int64, w *watch) (*quorumlock.Lease, error) {
 	for !l.mayAsk(waiting) {
 		if err := l.sitOut(limit); err != nil {

@@ -362,7 +362,7 @@ func (m *Machine) Waited(now Time) (since time.Duration, furthest int) {
 	return now.Since(m.began), furthest
 }
 
-// Unclaimed reports whether the machine has a hold that is no caller's yet, until Settle: nobody works
+// Unclaimed reports whether the machine has a hold that no caller has yet: see Settle. Nobody works
 // under it, so it can be released at any time.
 func (m *Machine) Unclaimed() bool { return m.phase == Holding && m.cfg.Unclaimed }
 

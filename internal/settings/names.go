@@ -22,7 +22,7 @@ var reserved = []struct{ prefix, use string }{
 	{"redisson_rwlock:", "Redisson publishes releases of read-write locks"},
 }
 
-// The gates of LockN and TryLockN are locks beside a semaphore: its name, and one of these.
+// The gates of LockN and TryLockN are locks. The name of a gate is the semaphore's and one of these.
 const (
 	LockGate = ":quorumlock_lockn"
 	TryGate  = ":quorumlock_trylockn"

@@ -35,8 +35,8 @@ type connection struct {
 	cause  error         // the reason why it is unusable; nil while it is usable
 }
 
-// slow returns how long a server may be silent on the connection, even if a call may take less; 0
-// if it has shown no slowness. Further connections would make a slow server slower.
+// slow returns how long the server may be silent on the connection by its round trips so far, even
+// if a call may take less. More connections would make a slow server slower.
 func (k *connection) slow() time.Duration {
 	if k.trip == unknownTrip {
 		return 2 * k.shook

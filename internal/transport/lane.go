@@ -250,8 +250,8 @@ func (l *lane) expire() {
 const maxSilences = 3
 
 // patience returns how long the node may be silent before its connection is closed. That is the
-// limit of the calls, which doubles with each connection that ended so without an answer to any
-// call, and is more if the server is slow otherwise. The caller holds mu.
+// limit of the calls. It doubles with each successive connection that was closed for silence. It is
+// longer if the connection has shown that the server is slow. The caller holds mu.
 func (l *lane) patience(limit time.Duration) time.Duration {
 	longer := limit << l.meter.silences
 	if l.conn != nil {

@@ -17,8 +17,8 @@ type unsent struct {
 	bytes    int                 // of these calls
 }
 
-// The limits of the first attempts in a lane's queue. The admission of attempts keeps lanes far
-// below, except at a node that is much slower than the others.
+// The limits of the first attempts in a lane's queue. The admission of attempts keeps the queue far
+// below them, except at a node that is much slower than the others.
 const (
 	maxCalls = 8192
 	maxBytes = 4 << 20

@@ -45,11 +45,12 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 	}
 }
 
-// connect makes the connection, which may take longer than a call may take. Its limit is one of
-// silence, too: a server that is slow would never be connected to, and each try would make it
-// slower. Calls are answered at the end of their own limits meanwhile. If it fails, all queued calls fail. If it only takes too
-// long, the calls within their limits wait for the next try. After a failed handshake, or if the
-// address still leads to a replica, the next try waits, and calls fail with that error.
+// connect makes the connection, which may take longer than a call may take. Its limit is a time of
+// silence, like that of a call: with a limit for all steps, a lane might never connect to a slow
+// server, and each try would make the server slower. Meanwhile, calls fail at the end of their own
+// limits. If connect fails, all queued calls fail. If it only takes too long, the calls within their
+// limits wait for the next try. After a failed handshake, or if the address still leads to a replica,
+// the next try waits, and calls fail with that error.
 func (l *lane) connect() {
 	ctx := newSilence(l.ctx, l.node.connectLimit)
 	defer ctx.stop()
@@ -121,8 +122,8 @@ func (r *retry) postpone(why error, replica bool) {
 	r.at = now.Add(r.after)
 }
 
-// silence is a context that ends once nothing was heard for a limit. The delays of its timer, which
-// are those of the process, do not count.
+// silence is a context that ends once nothing was heard for a limit. The delays of its timer do not
+// count: they are those of the process.
 type silence struct {
 	context.Context
 	cancel context.CancelFunc

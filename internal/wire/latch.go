@@ -131,9 +131,9 @@ func latchRefusal(said string, n int) error {
 	return wrongKind{"latch", "another type of value"}
 }
 
-// mismatch returns the error of a number of ids or permits that differs from that at the node.
+// mismatch returns the error of a number of ids or permits that differs from the node's.
 func mismatch(here, there string) error {
-	return fmt.Errorf("%w: %.20s here, and %.20s at the node: use one number for a name", quorumlock.ErrMismatch, here, there)
+	return fmt.Errorf("%w: %.20s here, and %.20s at the node: use one number for each name", quorumlock.ErrMismatch, here, there)
 }
 
 // IsWrongUse reports whether an error is about the contents of the lock's keys: the node works, and
@@ -143,7 +143,7 @@ func IsWrongUse(err error) bool {
 }
 
 // wrongKind is [quorumlock.ErrWrongKind] with the kind of the call and the kind at the node.
-type wrongKind struct{ used, has string } // used is empty for a look at a lock of any kind
+type wrongKind struct{ used, has string } // used is empty for an inspection, which is of any kind
 
 const mutual = "mutex or a read-write lock"
 

@@ -184,7 +184,7 @@ func (r Reply) Yielded() (open bool, slot int, err error) {
 // Inspected reads the reply to Inspect.
 func (r Reply) Inspected() (quorumlock.State, error) {
 	s, err := r.inspected()
-	if kind, ok := errors.AsType[wrongKind](err); ok { // the call has used the name as no kind
+	if kind, ok := errors.AsType[wrongKind](err); ok { // an inspection uses the name as no kind
 		kind.used = ""
 		if n, ok := errors.AsType[*quorumlock.NodeError](err); ok {
 			return s, &quorumlock.NodeError{Node: n.Node, Err: kind}

@@ -374,8 +374,8 @@ func TestANodeThatForgotGetsTheSlotsBack(t *testing.T) {
 	})
 }
 
-// Clients with different numbers of permits are told both while the semaphore is in use, by the nodes'
-// answers, also if they wait already. Another number is possible once all holds are over.
+// While a semaphore is in use, a caller or waiter with another number of permits gets an error with
+// both numbers, from the nodes' answers. Once all holds are over, another number is possible.
 func TestDifferentNumbersOfPermits(t *testing.T) {
 	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := testkit.Another(t, servers)
@@ -417,8 +417,8 @@ func TestDifferentNumbersOfPermits(t *testing.T) {
 	})
 }
 
-// A client whose number of permits differs at a minority of the nodes is not kept out: they count as
-// failed, and have the number of the majority once they have a hold of it.
+// A minority of nodes with another number of permits keeps no client out: these nodes count as
+// failed. The restore of a hold gives them the majority's number.
 func TestAMinorityHasAnotherNumberOfPermits(t *testing.T) {
 	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		s := c.Semaphore("x", 2)

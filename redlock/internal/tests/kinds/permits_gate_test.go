@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// The permits that a collecting call has are no caller's yet: Close releases them, with the gate.
+// No caller has the permits of a collecting call yet: Close releases them, with the gate.
 func TestCloseReleasesWhatIsCollected(t *testing.T) {
 	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := testkit.Another(t, servers)
@@ -29,8 +29,8 @@ func TestCloseReleasesWhatIsCollected(t *testing.T) {
 	})
 }
 
-// The wait for the gate is part of each call: it is in the events, and a call that fails there has
-// an event. It is no sign of a deadlock, and the owner of the gate has no permit.
+// The wait for the gate is part of each call: the events include it, and a call that fails there has
+// an event. The log does not call it a deadlock, and the owner of the gate has no permit.
 func TestAnObserverLearnsOfTheWaitForTheGate(t *testing.T) {
 	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		const wait = 15 * time.Second
@@ -71,7 +71,7 @@ func TestAnObserverLearnsOfTheWaitForTheGate(t *testing.T) {
 	})
 }
 
-// A panic of an Observer reaches the caller, which has no permit then.
+// A panic of an Observer reaches the caller of LockN or TryLockN, which then has no permit.
 func TestAnObserverThatPanicsLeavesNoPermits(t *testing.T) {
 	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		held := testkit.Lock(t, several{c.Semaphore("held", 4), 4})
@@ -103,8 +103,8 @@ func TestAnObserverThatPanicsLeavesNoPermits(t *testing.T) {
 	})
 }
 
-// A collector that loses its gate releases its permits, and is the first that gets the gate after
-// the one that has it now.
+// A collector that loses its gate releases its permits. After the new owner of the gate, it is the
+// first to get it.
 func TestACollectorThatLosesItsGateKeepsItsPlace(t *testing.T) {
 	testkit.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other := testkit.Lock(t, c.Semaphore("x", 3))
