@@ -197,8 +197,8 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	return t.some(hasRefused) && (grants > 0 || met == ""), met, whole
 }
 
-// contenders returns the cells that refused the attempt, by the owner in the way; or by the first
-// waiter, the free cells that did.
+// contenders returns the cells that refused the attempt, grouped by the owner in the way: the cells
+// that are not free, or, with free, those that are. The owner of a free cell is its first waiter.
 func (m *Machine) contenders(free bool) (all [][]int32) {
 	index := make(map[quorumlock.Owner]int)
 	for i := range m.Cells {
