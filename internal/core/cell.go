@@ -25,28 +25,52 @@ const (
 
 // answers is the knowledge since the attempt began. Each attempt starts anew.
 type answers struct {
-	Standing    Standing
-	Won         bool          // granted; may have been released since
-	Refusal     *Reply        // nil if it has not refused
-	WrongUse    bool          // its key is not a lock of this kind and size
-	copied      bool          // has no vote on the attempt: on another cell's server, or Foreign
-	failed      bool          // a call failed; reset by an answer to the attempt or its raise
-	broken      bool          // the connection of the attempt, or of the release, has ended
-	called      bool          // called the waiter
-	summoned    bool          // the same, also if it has most likely been taken since
-	handed      handover      // to the successor
-	token       uint64        // of the owner's hold if Granted; after a Park, the last one counted
-	slot        int32         // of a semaphore: the granted slot; valid if Won
-	vacant      int32         // 1 + a slot that was free there; 0: none known
-	apart       bool          // granted or handed over a different slot than most: see compareSlots
-	expires     time.Duration // when the key that refused should expire, by Mono; 0 if unknown
-	vote        Vote          // on the raise, or on the release
-	gone        bool          // had no key at the release; of an Attach: has nothing to pass on
-	lostRenewal bool          // a lost Renew may still run, from an old connection
-	restored    bool          // a Restore was sent, and may have run before the attempt
+	Standing Standing
+	response
+	turn
+	handed handover // to the successor
+	ownHold
+	place
+	vote Vote // on the raise, or on the release
 	release
-	of   int32         // of an Attach: the cell in the former owner's name
-	left time.Duration // of a Granted Attach: the key's remaining TTL; cfg.TTL if it has none
+	origin
+}
+
+// response is what a cell has answered to the attempt, or why it has not.
+type response struct {
+	Won      bool          // granted; may have been released since
+	Refusal  *Reply        // nil if it has not refused
+	WrongUse bool          // its key is not a lock of this kind and size
+	copied   bool          // has no vote on the attempt: on another cell's server, or Foreign
+	failed   bool          // a call failed; reset by an answer to the attempt or its raise
+	broken   bool          // the connection of the attempt, or of the release, has ended
+	expires  time.Duration // when the key that refused should expire, by Mono; 0 if unknown
+}
+
+// turn is whether a cell has called the waiter.
+type turn struct {
+	called   bool
+	summoned bool // the same, also if it has most likely been taken since
+}
+
+// ownHold is the hold of the owner.
+type ownHold struct {
+	token       uint64 // if Granted; after a Park, the last one counted
+	lostRenewal bool   // a lost Renew may still run, from an old connection
+	restored    bool   // a Restore was sent, and may have run before the attempt
+}
+
+// place has the slots of a semaphore.
+type place struct {
+	slot   int32 // the granted one; valid if Won
+	vacant int32 // 1 + one that was free there; 0: none known
+	apart  bool  // granted or handed over a different one than most: see compareSlots
+}
+
+// origin is what an Attach takes over.
+type origin struct {
+	of   int32         // the cell in the former owner's name
+	left time.Duration // if Granted: the key's remaining TTL; cfg.TTL if it has none
 }
 
 // handover is a handoff to the successor of the attempt. The zero value is none.
@@ -62,17 +86,23 @@ type release struct {
 	awaits        bool // it waits for the answer to the attempt: see setAwaits
 	mayStayQueued bool // it was sent while Asked, and does not leave the queue
 	renewed       bool // it was a Keep, and a renewal may have run behind it while it was undecided
+	gone          bool // the cell had no key; of an Attach: it has nothing to pass on
 }
 
 // ledger is the knowledge since the call began.
 type ledger struct {
-	Position   int   // the last known one in its queue
-	Err        error // the last failure
-	former     int32 // an earlier attempt; its successor has the lock there; 0: none known
+	Position int   // the last known one in its queue
+	Err      error // the last failure
+	former   int32 // an earlier attempt; its successor has the lock there; 0: none known
+	lacking  bool  // its member had no quorum of votes when it was last asked: see noteLacking
+	traces
+}
+
+// traces are what the calls may have left at a cell.
+type traces struct {
 	unanswered int16 // calls of Acquire, Yield and Attach
 	leftover   bool  // an entry or a grant may be left: an answer was lost or out of order
 	reached    bool  // an attempt has run there, or may have
-	lacking    bool  // its member had no quorum of votes when it was last asked: see noteLacking
 	unsure     bool  // a lost call may still run, from an old connection
 }
 
@@ -99,7 +129,7 @@ func (c *Cell) begin(cell int, last int32) {
 	if c.HandedOver() {
 		c.former = last
 	}
-	c.answers = answers{of: int32(cell)}
+	c.answers = answers{origin: origin{of: int32(cell)}}
 }
 
 // spare leaves the cell out of an attempt. The cell keeps its last answer, for the reason of a
@@ -108,7 +138,7 @@ func (c *Cell) spare(cell int) {
 	if c.Refusal != nil {
 		c.Refusal.TTL = 0 // unknown from now on
 	}
-	c.answers = answers{Standing: Spared, Won: c.Won, slot: c.slot, Refusal: c.Refusal, of: int32(cell)}
+	c.answers = answers{Standing: Spared, response: response{Won: c.Won, Refusal: c.Refusal}, place: place{slot: c.slot}, origin: origin{of: int32(cell)}}
 	c.former, c.lacking = 0, false
 }
 
