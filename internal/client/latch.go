@@ -65,11 +65,8 @@ func NewLatch(client *Client, name string, n, need int, cells []Cell, set option
 	if l.err == nil && (n < 1 || n > maxLatchIDs) {
 		l.err = errs.Misusef("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
 	}
-	for i := 0; i < len(cells) && l.err == nil; i++ {
-		l.err = quorumlock.ValidateName(cells[i].Name)
-		if c, ok := cells[i].Node.(interface{ ValidateName(string) error }); ok && l.err == nil {
-			l.err = c.ValidateName(cells[i].Name)
-		}
+	if l.err == nil {
+		l.err = validateNames(cells)
 	}
 	return l
 }

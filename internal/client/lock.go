@@ -77,13 +77,26 @@ type Lock struct {
 
 // New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
-	for i := 0; i < len(cells) && err == nil; i++ {
-		err = quorumlock.ValidateName(cells[i].Name)
-		if n, ok := cells[i].Node.(interface{ ValidateName(string) error }); ok && err == nil {
-			err = n.ValidateName(cells[i].Name)
-		}
+	if err == nil {
+		err = validateNames(cells)
 	}
 	return newLock(client, name, tree, cells, set, err)
+}
+
+// validateNames returns the reason why the nodes cannot keep the cells, or nil.
+func validateNames(cells []Cell) (err error) {
+	for i, c := range cells {
+		if i == 0 || c.Name != cells[i-1].Name {
+			err = quorumlock.ValidateName(c.Name)
+		}
+		if n, ok := c.Node.(interface{ OneSlot(string) error }); ok && err == nil {
+			err = n.OneSlot(c.Name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newLock is New for cells with valid names.

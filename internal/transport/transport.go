@@ -235,14 +235,19 @@ func (n *Node) Guardable() error {
 	return nil
 }
 
-// ValidateName returns the reason why the node cannot keep a lock of that name, or nil. It checks
-// [quorumlock.ValidateName] and, for a cluster, that all keys of a lock are at one server.
+// ValidateName returns the reason why the node cannot keep a lock of that name, or nil.
 func (n *Node) ValidateName(name string) error {
+	if err := quorumlock.ValidateName(name); err != nil && n != nil {
+		return err
+	}
+	return n.OneSlot(name)
+}
+
+// OneSlot returns nil unless the node is a cluster that would keep the keys of a lock of that name
+// at several servers.
+func (n *Node) OneSlot(name string) error {
 	if n == nil {
 		return errZero
-	}
-	if err := quorumlock.ValidateName(name); err != nil {
-		return err
 	}
 	if n.cluster && !wire.SameSlot(name) {
 		return errs.Misusef("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n)

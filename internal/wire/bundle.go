@@ -8,7 +8,7 @@ import (
 )
 
 // Bundle is the script that runs several calls: see bundle.lua. It runs only scripts with a letter.
-var Bundle = newScript("bundle", strings.Replace(file("bundle"), "-- include scripts\n", bundled(), 1))
+var Bundle = newScript("bundle", replace(file("bundle"), "-- include scripts\n", bundled()))
 
 // inBundles are the scripts of frequent calls. Script i has the letter 'a'+i.
 var inBundles = []*Script{acquire, release, renew, raise, guardedAcquire, share, guardedShare}

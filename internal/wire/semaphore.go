@@ -24,7 +24,7 @@ var (
 // alwaysGuarded makes the guard check even if KEYS[1] exists: a replica that took over may have
 // some slots and lack others.
 func alwaysGuarded(guard string) string {
-	return strings.Replace(guard, "if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS[1]) == 0 then", "do", 1)
+	return replace(guard, "if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS[1]) == 0 then", "do")
 }
 
 const (

@@ -95,6 +95,15 @@ func file(name string) string {
 	return string(b)
 }
 
+// replace replaces a part of a script, which must be there once. The program ends at its start
+// otherwise, and so does every test.
+func replace(source, part, with string) string {
+	if strings.Count(source, part) != 1 {
+		panic(fmt.Sprintf("quorumlock: a script has %d times %q", strings.Count(source, part), part))
+	}
+	return strings.Replace(source, part, with, 1)
+}
+
 func newScript(name, source string) *Script {
 	return &Script{Name: name, Source: source}
 }
