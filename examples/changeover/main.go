@@ -43,10 +43,10 @@ func main() {
 		check(err)
 		all = append(all, goredis.NewPool(redis.NewClient(options)))
 	}
-	const expiry = 300 * time.Millisecond
+	const expiry = time.Second
 	old := fromRedsync(redsync.New(all...), "example:report", expiry)
 	check(both(ctx, old, client.Mutex("example:report:2"), func(ctx context.Context) error {
-		time.Sleep(3 * expiry)
+		time.Sleep(2 * expiry)
 		fmt.Println("the job has both locks:", ctx.Err() == nil)
 		return ctx.Err()
 	}))
