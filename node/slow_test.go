@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +60,59 @@ func TestASlowServerKeepsItsConnections(t *testing.T) {
 		}
 		s.Delay(0)
 		time.Sleep(2 * time.Second)
-		testkit.Unlock(t, testkit.Lock(t, m))
+		lease, err := m.TryLock(t.Context())
+		testkit.Must(t, err, "TryLock")
+		testkit.Unlock(t, lease)
+	})
+}
+
+// A connection of a slow server may be dead all the same. A node counts again within two seconds.
+func TestADeadConnectionToASlowServerDoesNotStay(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		s.Delay(400 * time.Millisecond)
+		n, _ := countsDials(t, s)
+		m := n.Mutex("x", quorumlock.WithNodeTimeout(time.Second))
+		lease, err := m.Lock(testkit.Within(t, time.Minute))
+		testkit.Must(t, err, "Lock")
+		testkit.Unlock(t, lease)
+		time.Sleep(time.Second)
+		s.Delay(0)
+		s.Lose()
+		var lost sync.WaitGroup
+		lost.Go(func() { _, _ = m.TryLock(t.Context()) })
+		time.Sleep(time.Millisecond)
+		s.Resume()
+		time.Sleep(2 * time.Second)
+		lease, err = m.TryLock(t.Context())
+		testkit.Must(t, err, "TryLock")
+		testkit.Unlock(t, lease)
+		lost.Wait()
+	})
+}
+
+// A node counts again within two seconds after a stall, even if it stalls while a lane connects, and
+// the lane's other connection hangs.
+func TestAStallOfAHandshakeIsOverSoon(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		var dials atomic.Int64
+		n := dial(t, "redis://h?dial_timeout=5s", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dials.Add(1) == 2 {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			conn, err := s.DialContext(ctx, network, addr)
+			if dials.Load() == 1 {
+				s.Stall()
+			}
+			return conn, err
+		}))
+		m := n.Mutex("x", quorumlock.WithNodeTimeout(time.Second))
+		_, _ = m.TryLock(t.Context())
+		time.Sleep(2500 * time.Millisecond)
+		s.Resume()
+		time.Sleep(2 * time.Second)
+		lease, err := m.TryLock(t.Context())
+		testkit.Must(t, err, "TryLock")
+		testkit.Unlock(t, lease)
 	})
 }

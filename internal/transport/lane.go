@@ -249,15 +249,20 @@ func (l *lane) expire() {
 // maxSilences limits how much longer a server may be silent after several closed connections.
 const maxSilences = 3
 
+// maxPatience is how long a server may be silent because it is slow, even if the limit is shorter. The
+// connection may be dead instead, and a node has to count again within two seconds.
+const maxPatience = 1500 * time.Millisecond
+
 // patience returns how long the node may be silent before its connection is closed. That is the
-// limit of the calls. It doubles with each successive connection that was closed for silence. It is
-// longer if the connection has shown that the server is slow. The caller holds mu.
+// limit of the calls. Up to maxPatience, it doubles with each successive connection that was closed
+// for silence, and it is longer if the connection has shown that the server is slow. The caller
+// holds mu.
 func (l *lane) patience(limit time.Duration) time.Duration {
 	longer := limit << l.meter.silences
 	if l.conn != nil {
 		longer = max(longer, l.conn.slow())
 	}
-	return max(limit, min(longer, l.node.connectLimit<<maxSilences))
+	return max(limit, min(longer, maxPatience))
 }
 
 func later(a, b time.Time) time.Time {

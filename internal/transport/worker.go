@@ -204,7 +204,7 @@ func (l *lane) join(ctx *silence) error {
 		cancel()
 	}
 	var other string
-	late := time.NewTimer(max(witnessWait, 2*shook))
+	late := time.NewTimer(max(witnessWait, min(2*shook, maxPatience)))
 	defer late.Stop()
 	select {
 	case other = <-witnessed:
