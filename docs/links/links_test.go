@@ -30,18 +30,19 @@ func TestLinks(t *testing.T) {
 
 func TestDeadLinksAreFound(t *testing.T) {
 	for name, tt := range map[string]struct{ markdown, err string }{
-		"a page":             {"[x](docs/a.md)", ""},
-		"its heading":        {"[x](docs/a.md#what--why)", ""},
-		"a heading here":     {"[x](#home)", ""},
-		"a file":             {"[x](go.mod)", ""},
-		"elsewhere":          {"[x](https://example.org/a#b)", ""},
-		"a source file":      {"`a/b.go`", ""},
-		"no source file":     {"`c/b.go`", "there is no file c/b.go"},
-		"no page":            {"[x](docs/b.md)", `README.md: the link "docs/b.md" leads to no file`},
-		"no heading":         {"[x](docs/a.md#why)", `leads to no heading`},
-		"no heading here":    {"[x](#why)", `leads to no heading`},
-		"no image":           {"![x](docs/b.svg)", `leads to no file`},
-		"an image elsewhere": {"![x](https://example.org/a.svg)", `is not in the repository`},
+		"a page":               {"[x](docs/a.md)", ""},
+		"its heading":          {"[x](docs/a.md#what--why)", ""},
+		"a heading here":       {"[x](#home)", ""},
+		"a file":               {"[x](go.mod)", ""},
+		"elsewhere":            {"[x](https://example.org/a#b)", ""},
+		"a source file":        {"`a/b.go`", ""},
+		"no source file":       {"`c/b.go`", "there is no file c/b.go"},
+		"no page":              {"[x](docs/b.md)", `README.md: the link "docs/b.md" leads to no file`},
+		"no heading":           {"[x](docs/a.md#why)", `leads to no heading`},
+		"no heading here":      {"[x](#why)", `leads to no heading`},
+		"no image":             {"![x](docs/b.svg)", `leads to no file`},
+		"a chart that fetches": {"![x](docs/c.svg)", `docs/c.svg may fetch something`},
+		"an image elsewhere":   {"![x](https://example.org/a.svg)", `is not in the repository`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
