@@ -91,7 +91,7 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"a reader without a name":               lockOf(t, c.RWMutex("").RLocker()),
 		"a Semaphore without a name":            lockOf(t, c.Semaphore("", 1)),
 		"a Semaphore without permits":           lockOf(t, c.Semaphore("x", 0)),
-		"a Semaphore with many permits":         lockOf(t, c.Semaphore("x", quorumlock.MaxPermits+1)),
+		"a Semaphore with many permits":         lockOf(t, c.Semaphore("x", settings.MaxPermits+1)),
 		"a Latch without a name":                c.Latch("", 1).Wait(ctx),
 		"a Latch of no ids":                     c.Latch("x", 0).Wait(ctx),
 		"Done without an id":                    c.Latch("x", 1).Done(ctx, ""),

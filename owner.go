@@ -1,7 +1,6 @@
 package quorumlock
 
 import (
-	"log/slog"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
@@ -61,12 +60,6 @@ func (o Owner) Label() string {
 	}
 	return label
 }
-
-// String returns the whole owner, as stored on the nodes. [Owner.Label] is the part for people.
-func (o Owner) String() string { return string(o) }
-
-// LogValue returns the whole owner, as stored on the nodes. It makes an Owner a [slog.LogValuer].
-func (o Owner) LogValue() slog.Value { return slog.StringValue(string(o)) }
 
 // name is the owner in errors: the label, if there is one.
 func (o Owner) name() string {

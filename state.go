@@ -40,9 +40,6 @@ type Reader struct {
 	TTL   time.Duration // until its share ends, unless renewed
 }
 
-// MaxPermits is the maximum number of permits of a semaphore.
-const MaxPermits = 1000
-
 // Slot is a taken slot of a semaphore.
 type Slot struct {
 	Number int // from 0

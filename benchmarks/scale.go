@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -38,7 +39,7 @@ var growths = []growth{
 	{"pending", 8000, false, (*grown).pending},
 	{"owned leases", 8000, true, (*grown).ownedLeases},
 	{"refused writers", 2000, true, (*grown).refusedWriters},
-	{"free slots", quorumlock.MaxPermits, true, (*grown).freeSlots},
+	{"free slots", settings.MaxPermits, true, (*grown).freeSlots},
 	{"latch ids", 4000, true, (*grown).latchIDs},
 	{"hot members", 2000, true, (*grown).hotMembers},
 	{"clients", 200, true, (*grown).clients},

@@ -11,31 +11,18 @@ import (
 )
 
 // Dialect is the kind of a database. The zero value is invalid.
-type Dialect int
+type Dialect string
 
 // The dialects.
 const (
-	Postgres Dialect = iota + 1 // PostgreSQL 9.5 or newer
-	MySQL                       // MySQL 5.7 or newer with InnoDB, and MariaDB 10.2 or newer
-	SQLite                      // SQLite 3.35 or newer
+	Postgres Dialect = "Postgres" // PostgreSQL 9.5 or newer
+	MySQL    Dialect = "MySQL"    // MySQL 5.7 or newer with InnoDB, and MariaDB 10.2 or newer
+	SQLite   Dialect = "SQLite"   // SQLite 3.35 or newer
 )
 
-// String returns the name of the database.
-func (d Dialect) String() string {
-	switch d {
-	case Postgres:
-		return "Postgres"
-	case MySQL:
-		return "MySQL"
-	case SQLite:
-		return "SQLite"
-	}
-	return fmt.Sprintf("Dialect(%d)", int(d))
-}
-
 func (d Dialect) check() error {
-	if d < Postgres || d > SQLite {
-		return errs.Misusef("quorumlock: fence: %v is no dialect: use Postgres, MySQL (for MariaDB, too) or SQLite", d)
+	if d != Postgres && d != MySQL && d != SQLite {
+		return errs.Misusef("quorumlock: fence: the Dialect %.80q is none: use Postgres, MySQL (for MariaDB, too) or SQLite", d)
 	}
 	return nil
 }

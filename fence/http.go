@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// HeaderToken is the header of a request with the token, in decimal.
-const HeaderToken = "Fencing-Token"
+// headerToken is the header of a request with the token, in decimal.
+const headerToken = "Fencing-Token"
 
 // headerSeen is the header of a response with status 412: the highest token seen.
 const headerSeen = "Fencing-Token-Seen"
@@ -51,7 +51,7 @@ func FromContext(ctx context.Context) (token uint64, ok bool) {
 }
 
 // Transport returns a RoundTripper that sends the token of a request's context, see [FromContext],
-// as [HeaderToken]. It sends a request without a token unchanged: the service refuses it if a token
+// in the header Fencing-Token. It sends a request without a token unchanged: the service refuses it if a token
 // is needed. base sends the requests; nil means [http.DefaultTransport]. A Transport is safe for
 // concurrent use if base is.
 func Transport(base http.RoundTripper) http.RoundTripper {
@@ -66,7 +66,7 @@ type transport struct{ base http.RoundTripper }
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if token, ok := FromContext(r.Context()); ok {
 		r = r.Clone(r.Context()) // a RoundTripper must not change the request
-		r.Header.Set(HeaderToken, strconv.FormatUint(token, 10))
+		r.Header.Set(headerToken, strconv.FormatUint(token, 10))
 	}
 	return t.base.RoundTrip(r)
 }
@@ -125,7 +125,7 @@ func Middleware(store Store, resource func(*http.Request) string) func(http.Hand
 				http.Error(w, "quorumlock: fence: Middleware was given a nil store, resource function or handler", http.StatusInternalServerError)
 				return
 			}
-			sent := r.Header.Values(HeaderToken)
+			sent := r.Header.Values(headerToken)
 			if len(sent) == 0 && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
 				next.ServeHTTP(w, r)
 				return
@@ -147,11 +147,11 @@ func Middleware(store Store, resource func(*http.Request) string) func(http.Hand
 // enter returns the token of an admitted request, or an error and the status of the response.
 func enter(r *http.Request, store Store, resource func(*http.Request) string, sent []string) (token uint64, leave func(), status int, err error) {
 	if len(sent) == 0 {
-		return 0, nil, http.StatusPreconditionRequired, fmt.Errorf("quorumlock: fence: the request has no %s header: send the token of the lease", HeaderToken)
+		return 0, nil, http.StatusPreconditionRequired, fmt.Errorf("quorumlock: fence: the request has no %s header: send the token of the lease", headerToken)
 	}
 	token, err = strconv.ParseUint(sent[0], 10, 64)
 	if err != nil || len(sent) > 1 || checkToken(token) != nil {
-		return 0, nil, http.StatusBadRequest, fmt.Errorf("quorumlock: fence: the %s header %.80q is no fencing token: send that of the lease, once, in decimal", HeaderToken, sent)
+		return 0, nil, http.StatusBadRequest, fmt.Errorf("quorumlock: fence: the %s header %.80q is no fencing token: send that of the lease, once, in decimal", headerToken, sent)
 	}
 	name := resource(r)
 	if err := checkResource(name); err != nil {

@@ -23,7 +23,7 @@ func send(h http.Handler, method, path string, tokens ...string) *httptest.Respo
 	r := httptest.NewRequest(method, path, nil)
 	for _, token := range tokens {
 		if token != "" {
-			r.Header.Add(fence.HeaderToken, token)
+			r.Header.Add("Fencing-Token", token)
 		}
 	}
 	w := httptest.NewRecorder()

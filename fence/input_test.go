@@ -74,7 +74,7 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 		"Memory.Enter, ctx":             {enter(none, &memory, "x", 1), "context is nil"},
 		"Memory.Enter, token":           {enter(ctx, &memory, "x", 0), "the fencing token is 0"},
 		"Memory.Enter, resource":        {enter(ctx, &memory, "", 1), "the resource is empty"},
-		"New, no dialect":               {testkit.Err(fence.NewSQL(0, "")), "Dialect(0)"},
+		"New, no dialect":               {testkit.Err(fence.NewSQL("", "")), `Dialect ""`},
 		"New, table":                    {testkit.Err(fence.NewSQL(fence.Postgres, `fence"; DROP TABLE x`)), "the table"},
 		"New, schema":                   {testkit.Err(fence.NewSQL(fence.Postgres, "a b.fence")), "the schema"},
 		"New, empty schema":             {testkit.Err(fence.NewSQL(fence.Postgres, ".fence")), "the schema"},

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// DefaultTable is the table of [NewSQL] if none is named.
-const DefaultTable = "quorumlock_fence"
+// defaultTable is the table of NewSQL if none is named.
+const defaultTable = "quorumlock_fence"
 
 // SQL keeps the tokens of resources in a table of its own, with one row for each resource. It is
 // safe for concurrent use; its zero value is not usable.
@@ -43,12 +43,12 @@ type SQL struct {
 	table  string
 }
 
-// NewSQL returns a fence over a table, [DefaultTable] if the name is empty. A schema may precede
+// NewSQL returns a fence over a table, quorumlock_fence if the name is empty. A schema may precede
 // the name, with a dot. The error names the wrong argument. NewSQL does no I/O; [SQL.Migration]
 // creates the table.
 func NewSQL(d Dialect, table string) (*SQL, error) {
 	if table == "" {
-		table = DefaultTable
+		table = defaultTable
 	}
 	c, err := newColumn(d, table, "resource", "token")
 	if err != nil {

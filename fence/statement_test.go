@@ -43,7 +43,7 @@ func TestStatements(t *testing.T) {
 			`ALTER TABLE "bank"."accounts" ADD COLUMN "fence" BIGINT NOT NULL DEFAULT 0`,
 		},
 	} {
-		t.Run(tt.dialect.String(), func(t *testing.T) {
+		t.Run(string(tt.dialect), func(t *testing.T) {
 			table, err := NewSQL(tt.dialect, "")
 			testkit.Must(t, err, "NewSQL")
 			rows, err := NewTokenColumn(tt.dialect, Columns{Table: "bank.accounts", Key: "id", Token: "fence"})

@@ -45,7 +45,9 @@ func (c *Client) Diagnose(ctx context.Context) (Report, error) {
 	}
 	r.Findings = append(r.Findings, judgeTogether(r.Nodes, c.set.Quorum)...)
 	r.Findings = append(r.Findings, c.judgeClients(r.Nodes)...)
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return int(b.Severity - a.Severity) })
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return slices.Index(severities, a.Severity) - slices.Index(severities, b.Severity)
+	})
 	return r, err
 }
 

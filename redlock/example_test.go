@@ -262,11 +262,11 @@ func ExampleClient_Ready() {
 
 	for _, s := range servers[:3] {
 		r, err := client.Ready(context.Background())
-		fmt.Println(r.Ready(), "of", len(r.Nodes), "nodes are ready,", r.MayFail(), "more may fail, healthy:", err == nil)
+		fmt.Println(r.Quorum+r.MayFail(), "of", len(r.Nodes), "nodes are ready,", r.MayFail(), "more may fail, healthy:", err == nil)
 		s.Kill()
 	}
 	r, err := client.Ready(context.Background())
-	fmt.Println(r.Ready(), "of", len(r.Nodes), "nodes are ready,", -r.MayFail(), "missing, healthy:", err == nil)
+	fmt.Println(r.Quorum+r.MayFail(), "of", len(r.Nodes), "nodes are ready,", -r.MayFail(), "missing, healthy:", err == nil)
 	// Output:
 	// 5 of 5 nodes are ready, 2 more may fail, healthy: true
 	// 4 of 5 nodes are ready, 1 more may fail, healthy: true

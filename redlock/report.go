@@ -56,16 +56,17 @@ const (
 	FindingUntold         FindingKind = "untold"          // the server does not report every checked setting
 )
 
-// Severity is the urgency of a Finding.
-type Severity int
+// Severity is the urgency of a Finding. Compare severities only with ==: they are words.
+type Severity string
 
 const (
-	SeverityAdvice  Severity = iota // good to know
-	SeverityWarning                 // locks work; a failure or a restart may break them
-	SeverityFailure                 // locks do not work, or are not safe
+	SeverityAdvice  Severity = "advice"  // good to know
+	SeverityWarning Severity = "warning" // locks work; a failure or a restart may break them
+	SeverityFailure Severity = "failure" // locks do not work, or are not safe
 )
 
-func (s Severity) String() string { return [...]string{"advice", "warning", "failure"}[s] }
+// severities are in the order of a report.
+var severities = []Severity{SeverityFailure, SeverityWarning, SeverityAdvice}
 
 // String returns the finding in one line.
 func (f Finding) String() string {
@@ -79,7 +80,7 @@ func (f Finding) String() string {
 // OK reports whether the report has no warning and no failure.
 func (r Report) OK() bool {
 	for _, f := range r.Findings {
-		if f.Severity > SeverityAdvice {
+		if f.Severity != SeverityAdvice {
 			return false
 		}
 	}

@@ -72,7 +72,7 @@ type Semaphore struct {
 
 var _ quorumlock.Locker = (*Semaphore)(nil)
 
-// Semaphore returns the semaphore of that name, with 1 to [quorumlock.MaxPermits] permits. It does
+// Semaphore returns the semaphore of that name, with 1 to 1,000 permits. It does
 // no I/O and starts no goroutine. If the name, permits or an option is invalid, the methods of the
 // Semaphore return an error that matches [quorumlock.ErrMisuse]. If the name belongs to another
 // kind, or was that of a mutex within the last few minutes, its methods return

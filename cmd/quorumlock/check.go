@@ -90,7 +90,7 @@ func (c *checkCommand) print(w io.Writer, health redlock.Report) error {
 			inMS(s.ClockOffset), s.AppendFsync, s.Save, s.NoFsyncOnRewrite, s.Replicas, s.MaxMemory, s.Eviction})
 	}
 	for _, f := range health.Findings {
-		report.Findings = append(report.Findings, finding{f.Kind, f.Severity.String(), f.Node, f.Problem, f.Fix})
+		report.Findings = append(report.Findings, finding{f.Kind, string(f.Severity), f.Node, f.Problem, f.Fix})
 	}
 	return writeJSON(w, report)
 }

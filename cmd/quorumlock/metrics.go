@@ -143,7 +143,7 @@ func (s sink) check(seen checkSeen) {
 	type series struct{ kind, node, severity string }
 	found := make(map[series]bool)
 	for _, f := range seen.health.Findings {
-		k := series{string(f.Kind), f.Node, f.Severity.String()}
+		k := series{string(f.Kind), f.Node, string(f.Severity)}
 		if !found[k] { // one node may have two findings of a kind
 			s.gauge(findingDesc, 1, k.kind, k.node, k.severity)
 		}
@@ -184,7 +184,7 @@ func (s sink) locks(seen locksSeen) {
 func (c checkSeen) unfit() map[string]bool {
 	nodes := make(map[string]bool)
 	for _, f := range c.health.Findings {
-		if f.Severity > redlock.SeverityAdvice {
+		if f.Severity != redlock.SeverityAdvice {
 			nodes[f.Node] = true
 		}
 	}

@@ -192,7 +192,10 @@ func (o *observer) checkNodes(ctx context.Context) (pause time.Duration) {
 		kept, again = append(found, old...), len(old) > 0
 	}
 	h.Findings = append(slices.DeleteFunc(h.Findings, depends), kept...)
-	slices.SortStableFunc(h.Findings, func(a, b redlock.Finding) int { return int(b.Severity - a.Severity) })
+	severities := []redlock.Severity{redlock.SeverityFailure, redlock.SeverityWarning, redlock.SeverityAdvice}
+	slices.SortStableFunc(h.Findings, func(a, b redlock.Finding) int {
+		return slices.Index(severities, a.Severity) - slices.Index(severities, b.Severity)
+	})
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.check = checkSeen{time.Now(), h, last.count + 1, kept, again}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/multilock"
 )
 
@@ -139,8 +140,8 @@ func (c *runCommand) check() error {
 		return usageError(fmt.Sprintf("run: --ttl %v is too short to end a command in time: use at least %v", c.TTL, minRunTTL))
 	case c.Try && c.Wait != nil && *c.Wait > 0:
 		return usageError("run: --try and --wait are both given: use one of them")
-	case c.Slots != nil && (*c.Slots < 1 || *c.Slots > quorumlock.MaxPermits):
-		return usageError(fmt.Sprintf("run: --slots %d: use 1 to %d, or leave it out for a lock of one holder", *c.Slots, quorumlock.MaxPermits))
+	case c.Slots != nil && (*c.Slots < 1 || *c.Slots > settings.MaxPermits):
+		return usageError(fmt.Sprintf("run: --slots %d: use 1 to %d, or leave it out for a lock of one holder", *c.Slots, settings.MaxPermits))
 	case c.Read && c.Slots != nil:
 		return usageError("run: --read and --slots are both given: use one of them")
 	case c.Data != "" && (c.Slots != nil || c.Read || len(c.Names) > 1):

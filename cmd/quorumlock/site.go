@@ -189,7 +189,7 @@ func (s *site) overview(w http.ResponseWriter, r *http.Request) {
 		p.Title = p.summary()
 	}
 	for _, f := range check.health.Findings {
-		p.Findings = append(p.Findings, finding{f.Severity.String(), f.Node, f.Problem, f.Fix})
+		p.Findings = append(p.Findings, finding{string(f.Severity), f.Node, f.Problem, f.Fix})
 	}
 	matching := p.Locks
 	if p.Match != "" {

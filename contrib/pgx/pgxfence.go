@@ -43,7 +43,7 @@ type Beginner interface {
 // SQL is [fence.SQL] with pgx. It is safe for concurrent use; its zero value is not usable.
 type SQL struct{ fence *fence.SQL }
 
-// NewSQL returns a fence over a table; an empty name means fence.DefaultTable. The name may begin
+// NewSQL returns a fence over a table; an empty name means quorumlock_fence. The name may begin
 // with a schema and a dot. NewSQL does no I/O.
 func NewSQL(table string) (*SQL, error) {
 	f, err := fence.NewSQL(fence.Postgres, table)

@@ -28,8 +28,8 @@ type Cell struct {
 
 // SlotsOf returns a cell of a semaphore, without node and name, or an error for wrong permits.
 func SlotsOf(permits int) (Cell, error) {
-	if permits < 1 || permits > quorumlock.MaxPermits {
-		return Cell{Permits: 1}, errs.Misusef("quorumlock: Semaphore: permits is %d: use 1 to %d", permits, quorumlock.MaxPermits)
+	if permits < 1 || permits > settings.MaxPermits {
+		return Cell{Permits: 1}, errs.Misusef("quorumlock: Semaphore: permits is %d: use 1 to %d", permits, settings.MaxPermits)
 	}
 	return Cell{Permits: permits}, nil
 }
@@ -106,7 +106,7 @@ func newLock(client *Client, name string, tree core.Tree, cells []Cell, set opti
 	if l.shared {
 		l.set.Data = "" // of an RWMutex: its readers have none
 	}
-	l.slots = quorumlock.MaxPermits
+	l.slots = settings.MaxPermits
 	for _, c := range cells {
 		l.slots = min(l.slots, max(c.Permits, 1))
 	}

@@ -35,6 +35,9 @@ const readTimeout = ":rwlock_timeout:"
 // MaxName is the longest name of a lock, in bytes, its prefix included.
 const MaxName = 1024
 
+// MaxPermits is the maximum number of permits of a semaphore.
+const MaxPermits = 1000
+
 // ValidateName is quorumlock.ValidateName.
 func ValidateName(name string) error {
 	if name == "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Reply is the reply to one Call: the script's value, or the error in its place.
@@ -94,7 +95,7 @@ func (r Reply) Acquired() (Answer, error) {
 		if _, told := r.Clock(); !ok || len(values) == 5 && !told || n[2] < -1 || n[2] > maxPosition {
 			return Answer{}, r.unexpected()
 		}
-		if n[0] == 8 && (n[1] < 0 || n[1] >= quorumlock.MaxPermits) {
+		if n[0] == 8 && (n[1] < 0 || n[1] >= settings.MaxPermits) {
 			return Answer{}, r.unexpected()
 		} else if n[0] == 8 {
 			return Answer{Elsewhere: true, Slot: int(n[1]), Holder: quorumlock.Owner(who), Position: int(n[2])}, nil
@@ -104,7 +105,7 @@ func (r Reply) Acquired() (Answer, error) {
 		}
 		ttl := max(time.Duration(n[1])*time.Millisecond, 0)
 		return Answer{Free: n[0] == 4, Shared: n[0] == 7, Holder: quorumlock.Owner(who), TTL: ttl, Position: int(n[2])}, nil
-	case len(n) == 3 && (n[0] == 5 || n[0] == 6) && n[1] > 0 && 0 <= n[2] && n[2] < quorumlock.MaxPermits:
+	case len(n) == 3 && (n[0] == 5 || n[0] == 6) && n[1] > 0 && 0 <= n[2] && n[2] < settings.MaxPermits:
 		return Answer{Granted: true, Again: n[0] == 6, Token: uint64(n[1]), Slot: int(n[2]), Position: -1}, nil
 	}
 	if q, ok := r.quarantine(); ok {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
@@ -283,7 +284,7 @@ func ParseHandoff(rest string) (h Handoff, ok bool) {
 	}
 	h = Handoff{Waiter: quorumlock.Owner(f[0]), Attempt: attempt, Cell: cell, Token: token, Lock: f[5], proof: f[4], token: f[3]}
 	if semaphore {
-		if h.Slot, err = strconv.Atoi(of); err != nil || h.Slot < 0 || h.Slot >= quorumlock.MaxPermits {
+		if h.Slot, err = strconv.Atoi(of); err != nil || h.Slot < 0 || h.Slot >= settings.MaxPermits {
 			return h, false
 		}
 	}

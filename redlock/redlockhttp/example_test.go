@@ -38,9 +38,9 @@ func ExampleExclusive() {
 	defer stop()
 	one := redlockhttp.Exclusive(func(r *http.Request) quorumlock.Locker {
 		return client.Mutex("myapp:customer:" + r.PathValue("customer"))
-	}, func(w http.ResponseWriter, r *http.Request, err error) { // or nil for Refuse alone
+	}, func(w http.ResponseWriter, r *http.Request, err error) { // or nil for RefuseAfter(0) alone
 		w.Header().Set("Content-Language", "en")
-		redlockhttp.Refuse(w, r, err)
+		redlockhttp.RefuseAfter(0)(w, r, err)
 	})
 	mux := http.NewServeMux()
 	order := func(customer string) int {

@@ -24,7 +24,7 @@ import (
 //	mux.Handle("POST /orders/{customer}", one(orders))
 //
 // A request does not wait for its lock. If TryLock fails, refuse answers instead of the handler. A
-// nil refuse means [Refuse].
+// nil refuse means RefuseAfter(0).
 //
 // The handler's request has the lease's context, which is cancelled when the lock is lost. So
 // [quorumlock.LeaseOf] finds the lease, and package fence finds its token. The lock is released
@@ -46,7 +46,7 @@ import (
 // would share one lock. The usual cause is a PathValue that the pattern does not have.
 func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.ResponseWriter, r *http.Request, err error)) func(http.Handler) http.Handler {
 	if refuse == nil {
-		refuse = Refuse
+		refuse = RefuseAfter(0)
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -83,18 +83,13 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 	}
 }
 
-// RefuseAfter returns a function like [Refuse] for [Exclusive], with a Retry-After of d for a lock
-// that is held. It is for work of a known duration, which is often less than the TTL. The header is
-// d rounded up to seconds, and at least 1.
-func RefuseAfter(d time.Duration) func(w http.ResponseWriter, r *http.Request, err error) {
-	return func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err, d) }
-}
-
-// Refuse answers a request that did not get its lock. The status depends on the error of TryLock:
+// RefuseAfter returns a function for [Exclusive], which answers a request that did not get its lock.
+// The status depends on the error of TryLock:
 //
-//   - 409 Conflict if another request has the lock. Retry-After is the TTL in the
-//     [quorumlock.HeldError], in seconds, rounded up, and at least 1. A release frees the lock
-//     sooner, and a renewal keeps it longer.
+//   - 409 Conflict if another request has the lock. Retry-After is d rounded up to seconds, and at
+//     least 1. Give a d for work of a known duration, which is often less than the TTL. With a d of
+//     0, it is the TTL in the [quorumlock.HeldError]: a release frees the lock sooner, and a renewal
+//     keeps it longer.
 //   - 503 Service Unavailable, with a Retry-After of 1, if too few nodes answered or the client is
 //     closed.
 //   - 500 Internal Server Error for any other error, such as an invalid name. That includes
@@ -102,13 +97,15 @@ func RefuseAfter(d time.Duration) func(w http.ResponseWriter, r *http.Request, e
 //     that failed: a retry does not help.
 //
 // The answer does not contain the text of the error, which may name keys and holders. To log the
-// error, pass a function to [Exclusive] that logs it and calls Refuse.
-func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
-	var ttl time.Duration
-	if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
-		ttl = held.TTL
+// error, pass a function to [Exclusive] that logs it and calls the returned function.
+func RefuseAfter(d time.Duration) func(w http.ResponseWriter, r *http.Request, err error) {
+	return func(w http.ResponseWriter, _ *http.Request, err error) {
+		after := d
+		if held, ok := errors.AsType[*quorumlock.HeldError](err); ok && d == 0 {
+			after = held.TTL
+		}
+		refuse(w, err, after)
 	}
-	refuse(w, err, ttl)
 }
 
 // refuse answers the request. The Retry-After of a lock that is held is after.

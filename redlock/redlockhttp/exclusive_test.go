@@ -36,7 +36,7 @@ func refusing(lock quorumlock.Locker, let http.HandlerFunc) (h http.Handler, why
 	why = new(error)
 	return redlockhttp.Exclusive(only(lock), func(w http.ResponseWriter, r *http.Request, err error) {
 		*why = err
-		redlockhttp.Refuse(w, r, err)
+		redlockhttp.RefuseAfter(0)(w, r, err)
 	})(let), why
 }
 
@@ -225,7 +225,7 @@ func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 }
 
 func TestRefuseAfterSetsTheDelayOfALockThatIsHeld(t *testing.T) {
-	for delay, want := range map[time.Duration]string{-time.Second: "1", 0: "1", time.Second: "1", 1500 * time.Millisecond: "2", time.Minute: "60"} {
+	for delay, want := range map[time.Duration]string{-time.Second: "1", 0: "10", time.Second: "1", 1500 * time.Millisecond: "2", time.Minute: "60"} {
 		for _, tt := range []struct {
 			err    error
 			status int

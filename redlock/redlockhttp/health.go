@@ -95,7 +95,7 @@ func (h *health) look(ctx context.Context) report {
 		return h.last
 	}
 	found, err := h.client.Ready(ctx)
-	body := report{OK: err == nil, Quorum: found.Quorum, Ready: found.Ready(), MayFail: found.MayFail(), Nodes: []nodeReport{}}
+	body := report{OK: err == nil, Quorum: found.Quorum, Ready: found.Quorum + found.MayFail(), MayFail: found.MayFail(), Nodes: []nodeReport{}}
 	for _, n := range found.Nodes {
 		body.Nodes = append(body.Nodes, nodeReport{n.Node, n.Err == nil, float64(n.RoundTrip.Microseconds()) / 1000})
 	}
