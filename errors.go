@@ -113,6 +113,9 @@ func (e *NodeError) Error() string { return "quorumlock: " + e.text() }
 
 func (e *NodeError) text() string { return "node " + e.Node + ": " + errs.Line(e.Err) }
 
+// MarshalText returns the text of the error, for JSON.
+func (e *NodeError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
 // Unwrap returns the error of the client library or the server.
 func (e *NodeError) Unwrap() error { return e.Err }
 

@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -12,20 +13,29 @@ import (
 
 // Leader is the leader of an election at the time of a read.
 type Leader struct {
-	Owner   quorumlock.Owner // empty without a leader; its label names the process
-	Value   string           // the leader's value
-	Token   uint64           // its fencing token
-	Version uint64           // the number of the value among the values of this leader, from 1
+	Owner   quorumlock.Owner `json:"owner,omitempty"` // empty without a leader; its label names the process
+	Value   string           `json:"value"`           // the leader's value
+	Token   uint64           `json:"token"`           // its fencing token
+	Version uint64           `json:"version"`         // the number of the value among the values of this leader, from 1
 
 	// Sure reports whether a quorum of the nodes has this holder and this value. Then no other
 	// owner can win the lock, and no later value was at a quorum before the call. Otherwise the
 	// leader is a guess: a new leader before it is known at a quorum, or a former one shortly
 	// before the expiry of its keys.
-	Sure bool
+	Sure bool `json:"sure"`
 
-	Nodes  int           // number of nodes with this leader and value
-	Needed int           // the quorum
-	TTL    time.Duration // until the keys expire at a quorum, unless the leader renews or resigns
+	Nodes  int           `json:"nodes"`       // number of nodes with this leader and value
+	Needed int           `json:"needed"`      // the quorum
+	TTL    time.Duration `json:"ttl_seconds"` // until the keys expire at a quorum, unless the leader renews or resigns
+}
+
+// MarshalJSON encodes the leader with its TTL in seconds.
+func (l Leader) MarshalJSON() ([]byte, error) {
+	type plain Leader
+	return json.Marshal(struct {
+		plain
+		TTL float64 `json:"ttl_seconds"`
+	}{plain(l), l.TTL.Seconds()})
 }
 
 // String returns the leader in one line, for people.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
@@ -18,34 +19,50 @@ import (
 // Status is the state of a server, as far as locks depend on it. A string is empty and a number 0
 // if the server does not report it: see Untold.
 type Status struct {
-	Version string
-	Role    string        // master, replica or sentinel
-	Shard   bool          // the server is part of a cluster; the client is none for clusters
-	RunID   string        // changes at every start: two nodes with one RunID are one server
-	Uptime  time.Duration // in whole seconds
+	Version string        `json:"version,omitempty"`
+	Role    string        `json:"role,omitempty"`   // master, replica or sentinel
+	Shard   bool          `json:"shard,omitempty"`  // the server is part of a cluster; the client is none for clusters
+	RunID   string        `json:"run_id,omitempty"` // changes at every start: two nodes with one RunID are one server
+	Uptime  time.Duration `json:"uptime_seconds"`   // in whole seconds
 
 	// The appendfsync setting: always, everysec or no; "off" without an append-only file.
-	AppendFsync string
-	Save        string // the save setting; "off" without snapshots
+	AppendFsync string `json:"append_fsync,omitempty"`
+	Save        string `json:"save,omitempty"` // the save setting; "off" without snapshots
 
 	// The setting no-appendfsync-on-rewrite: while the server saves or rewrites a file, it does not
 	// sync the append-only file, whatever AppendFsync says.
-	NoFsyncOnRewrite bool
+	NoFsyncOnRewrite bool `json:"no_fsync_on_rewrite"`
 
-	Replicas int // connected replicas
+	Replicas int `json:"replicas"` // connected replicas
 
 	// Slots of a cluster that CLUSTER SETSLOT moves between servers: locks in them wait.
-	MovingSlots int
+	MovingSlots int `json:"moving_slots"`
 
-	MaxMemory int64  // bytes; 0: no limit
-	Eviction  string // maxmemory-policy: which keys are evicted at the limit
+	MaxMemory int64  `json:"max_memory"`         // bytes; 0: no limit
+	Eviction  string `json:"eviction,omitempty"` // maxmemory-policy: which keys are evicted at the limit
 
-	Clients []string // names of connections, each once
+	Clients []string `json:"-"` // names of connections, each once
 
-	RoundTrip   time.Duration // of one small command
-	ClockOffset time.Duration // server's clock minus this process's, to within half the round trip
+	RoundTrip   time.Duration `json:"round_trip_seconds"`   // of one small command
+	ClockOffset time.Duration `json:"clock_offset_seconds"` // server's clock minus this process's, to within half the round trip
 
-	Untold []error // refusals of the server, for example for lack of a permission
+	Untold []error `json:"untold,omitempty"` // refusals of the server, for example for lack of a permission
+}
+
+// MarshalJSON encodes the status with durations in seconds, and without the clients.
+func (s Status) MarshalJSON() ([]byte, error) {
+	type plain Status
+	untold := make([]string, len(s.Untold))
+	for i, err := range s.Untold {
+		untold[i] = err.Error()
+	}
+	return json.Marshal(struct {
+		plain
+		Uptime      float64  `json:"uptime_seconds"`
+		RoundTrip   float64  `json:"round_trip_seconds"`
+		ClockOffset float64  `json:"clock_offset_seconds"`
+		Untold      []string `json:"untold,omitempty"`
+	}{plain(s), s.Uptime.Seconds(), s.RoundTrip.Seconds(), s.ClockOffset.Seconds(), untold})
 }
 
 // Status reads the state of the server. It returns when ctx is done, or after the node's timeout,

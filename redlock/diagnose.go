@@ -33,7 +33,7 @@ const maxClockOffset = time.Second
 // nodes than the quorum answered, it returns a *[quorumlock.QuorumError] along with the report.
 // [node.Node.Status] documents the permissions beyond those of a lock.
 func (c *Client) Diagnose(ctx context.Context) (Report, error) {
-	r := Report{Quorum: c.set.Quorum, Nodes: make([]NodeReport, len(c.nodes))}
+	r := Report{Quorum: c.set.Quorum, Nodes: make([]NodeReport, len(c.nodes)), Findings: []Finding{}}
 	// one name for all nodes, so that of several shards of one cluster one grants it
 	name := wire.ReadyName + ":" + settings.NewID()
 	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {

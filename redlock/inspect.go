@@ -23,15 +23,15 @@ type Inspection struct {
 	// owner have, and the highest token. The owner is empty if no owner has a quorum. The TTL is the
 	// time for which a quorum keeps the lock without renewal. The queue is in the order of the
 	// tickets.
-	State quorumlock.State
-	Nodes []NodeState // in the order of the client's nodes
+	State quorumlock.State `json:"state"`
+	Nodes []NodeState      `json:"nodes"` // in the order of the client's nodes
 }
 
 // NodeState is the state of a lock at one node, or the failure of that node.
 type NodeState struct {
-	Node  string
-	State quorumlock.State
-	Err   error // a *quorumlock.NodeError, or nil
+	Node  string           `json:"node"`
+	State quorumlock.State `json:"state"`
+	Err   error            `json:"error,omitempty"` // a *quorumlock.NodeError, or nil
 }
 
 // Inspect reads the state of a lock from all nodes: its holders, hold count, TTL, last fencing token

@@ -11,27 +11,27 @@ import (
 
 // Report is the result of [Client.Diagnose].
 type Report struct {
-	Quorum   int          // the number of nodes that must agree
-	Nodes    []NodeReport // in the order of the client's nodes
-	Findings []Finding    // in descending order of severity
+	Quorum   int          `json:"quorum"`   // the number of nodes that must agree
+	Nodes    []NodeReport `json:"nodes"`    // in the order of the client's nodes
+	Findings []Finding    `json:"findings"` // in descending order of severity
 }
 
 // NodeReport is the status of one node, or the failure of that node.
 type NodeReport struct {
-	Node    string
-	Status  node.Status
-	Refusal error // a *quorumlock.NodeError if the node refuses a lock; nil if it grants one
-	Deaf    error // a *quorumlock.NodeError if the node refuses the channels of waiters; or nil
-	Err     error // a *quorumlock.NodeError if the node could not be reached; or nil
+	Node    string      `json:"node"`
+	Status  node.Status `json:"status,omitzero"`
+	Refusal error       `json:"refusal,omitempty"` // a *quorumlock.NodeError if the node refuses a lock; nil if it grants one
+	Deaf    error       `json:"deaf,omitempty"`    // a *quorumlock.NodeError if the node refuses the channels of waiters; or nil
+	Err     error       `json:"error,omitempty"`   // a *quorumlock.NodeError if the node could not be reached; or nil
 }
 
 // Finding is a problem and its fix.
 type Finding struct {
-	Kind     FindingKind
-	Severity Severity
-	Node     string // empty for a finding about all nodes together
-	Problem  string
-	Fix      string
+	Kind     FindingKind `json:"kind"`
+	Severity Severity    `json:"severity"`
+	Node     string      `json:"node,omitempty"` // empty for a finding about all nodes together
+	Problem  string      `json:"problem"`
+	Fix      string      `json:"fix"`
 }
 
 // FindingKind is the subject of a Finding.
