@@ -56,41 +56,8 @@ func (c *checkCommand) print(w io.Writer, health redlock.Report) error {
 		_, err := io.WriteString(w, health.String())
 		return err
 	}
-	type node struct {
-		Node        string  `json:"node"`
-		Error       string  `json:"error,omitempty"`
-		Role        string  `json:"role,omitempty"`
-		Version     string  `json:"version,omitempty"`
-		UptimeS     int64   `json:"uptime_s"`
-		RoundTripMS float64 `json:"round_trip_ms"`
-		ClockMS     float64 `json:"clock_offset_ms"`
-		AppendFsync string  `json:"appendfsync,omitempty"`
-		Save        string  `json:"save,omitempty"`
-		NoFsync     bool    `json:"no_appendfsync_on_rewrite"`
-		Replicas    int     `json:"replicas"`
-		MaxMemory   int64   `json:"maxmemory"`
-		Eviction    string  `json:"eviction,omitempty"`
-	}
-	type finding struct {
-		Kind     redlock.FindingKind `json:"kind"`
-		Severity string              `json:"severity"`
-		Node     string              `json:"node,omitempty"`
-		Problem  string              `json:"problem"`
-		Fix      string              `json:"fix"`
-	}
-	report := struct {
-		OK       bool      `json:"ok"`
-		Quorum   int       `json:"quorum"`
-		Nodes    []node    `json:"nodes"`
-		Findings []finding `json:"findings"`
-	}{OK: health.OK(), Quorum: health.Quorum, Nodes: []node{}, Findings: []finding{}}
-	for _, n := range health.Nodes {
-		s := n.Status
-		report.Nodes = append(report.Nodes, node{n.Node, errorText(n.Err), s.Role, s.Version, int64(s.Uptime.Seconds()), inMS(s.RoundTrip),
-			inMS(s.ClockOffset), s.AppendFsync, s.Save, s.NoFsyncOnRewrite, s.Replicas, s.MaxMemory, s.Eviction})
-	}
-	for _, f := range health.Findings {
-		report.Findings = append(report.Findings, finding{f.Kind, string(f.Severity), f.Node, f.Problem, f.Fix})
-	}
-	return writeJSON(w, report)
+	return writeJSON(w, struct {
+		OK bool `json:"ok"`
+		redlock.Report
+	}{health.OK(), health})
 }

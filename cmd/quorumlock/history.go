@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 const (
@@ -33,7 +35,7 @@ type track struct {
 
 // span is a hold, or a time in which a node was not ready.
 type span struct {
-	owner string
+	owner quorumlock.Owner
 	who   string
 	from  time.Time
 	to    time.Time // zero for an open span
@@ -70,7 +72,7 @@ func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
 			h.locks[l.Name] = t
 		}
 		t.look = h.looks
-		t.note(now, l.parties())
+		t.note(now, l.owners())
 	}
 	for _, t := range h.locks {
 		if t.look != h.looks {
@@ -80,31 +82,31 @@ func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
 }
 
 // failing returns the party of a span that lasts during a failure.
-func failing(is bool) []partyView {
+func failing(is bool) []quorumlock.Owner {
 	if is {
-		return []partyView{{Owner: "failed"}}
+		return []quorumlock.Owner{"failed"}
 	}
 	return nil
 }
 
 // note records the active parties, and ends the spans of others.
-func (t *track) note(now time.Time, parties []partyView) {
-	going := make(map[string]bool)
+func (t *track) note(now time.Time, owners []quorumlock.Owner) {
+	going := make(map[quorumlock.Owner]bool)
 	for i := range t.spans {
 		s := &t.spans[i]
 		if !s.to.IsZero() {
 			continue
 		}
-		going[s.owner] = slices.ContainsFunc(parties, func(p partyView) bool { return p.Owner == s.owner })
+		going[s.owner] = slices.Contains(owners, s.owner)
 		if !going[s.owner] {
 			s.to = now
 			delete(going, s.owner)
 		}
 	}
-	for _, p := range parties {
-		if !going[p.Owner] && len(going) < maxTracked {
-			going[p.Owner] = true
-			t.spans = append(t.spans, span{owner: p.Owner, who: p.who(), from: now})
+	for _, o := range owners {
+		if !going[o] && len(going) < maxTracked {
+			going[o] = true
+			t.spans = append(t.spans, span{owner: o, who: who(o), from: now})
 		}
 	}
 }

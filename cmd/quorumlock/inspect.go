@@ -28,7 +28,7 @@ The nodes do not store the time of the grant. quorumlock top shows how long it h
 		environment: environment,
 		statuses:    statuses,
 		examples: `quorumlock inspect myapp:lock:invoice:1042
-quorumlock inspect myapp:lock:invoice:1042 --json | jq -r .holder.label`,
+quorumlock inspect myapp:lock:invoice:1042 --json | jq -r .state.owner`,
 	}
 }
 
@@ -91,35 +91,35 @@ func (v lockView) print(w io.Writer) error {
 		b.WriteString("no lock, but something else\n")
 	case !v.Known:
 		b.WriteString("not known, since too few nodes answered: somebody may hold it\n")
-	case v.Holder != nil:
-		fmt.Fprintf(&b, "held by %s for another %s unless renewed, token %d", v.Holder.who(), seconds(v.TTL), v.Token)
-		if v.Count > 1 {
-			fmt.Fprintf(&b, ", entered %d times", v.Count)
+	case v.State.Owner != "":
+		fmt.Fprintf(&b, "held by %s for another %s unless renewed, token %d", who(v.State.Owner), seconds(v.State.TTL), v.State.Token)
+		if v.State.HoldCount > 1 {
+			fmt.Fprintf(&b, ", entered %d times", v.State.HoldCount)
 		}
-		fmt.Fprintf(&b, "\n  owner %s\n", shown(v.Holder.Owner))
-		if v.Data != "" {
-			fmt.Fprintf(&b, "  data %s\n", shown(v.Data))
+		fmt.Fprintf(&b, "\n  owner %s\n", shown(string(v.State.Owner)))
+		if v.State.Data != "" {
+			fmt.Fprintf(&b, "  data %s\n", shown(v.State.Data))
 		}
-	case len(v.Readers) > 0:
-		fmt.Fprintf(&b, "shared by %s, last token %d\n", plural(len(v.Readers), "reader"), v.Token)
-	case len(v.Slots) > 0:
+	case len(v.State.Readers) > 0:
+		fmt.Fprintf(&b, "shared by %s, last token %d\n", plural(len(v.State.Readers), "reader"), v.State.Token)
+	case len(v.State.Slots) > 0:
 		fmt.Fprintf(&b, "a semaphore, %s taken\n", v.slotsTaken())
-	case v.Token > 0:
-		fmt.Fprintf(&b, "free, last token %d\n", v.Token)
+	case v.State.Token > 0:
+		fmt.Fprintf(&b, "free, last token %d\n", v.State.Token)
 	default:
 		b.WriteString("free, and not used in the last few minutes\n")
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range v.Readers {
-		fmt.Fprintf(t, "  reader %s\tfor another %s\n", r.who(), seconds(r.TTL))
+	for _, r := range v.State.Readers {
+		fmt.Fprintf(t, "  reader %s\tfor another %s\n", who(r.Owner), seconds(r.TTL))
 	}
-	for _, s := range v.Slots {
-		fmt.Fprintf(t, "  slot %d\t%s\tfor another %s\ttoken %d\n", s.Number, s.who(), seconds(s.TTL), s.Token)
+	for _, s := range v.State.Slots {
+		fmt.Fprintf(t, "  slot %d\t%s\tfor another %s\ttoken %d\n", s.Number, who(s.Owner), seconds(s.TTL), s.Token)
 	}
 	_ = t.Flush() // into memory
-	if v.Waiting > 0 {
-		fmt.Fprintf(&b, "%d in the queue\n", v.Waiting)
-		for i, q := range v.Queue {
+	if v.State.Waiting > 0 {
+		fmt.Fprintf(&b, "%d in the queue\n", v.State.Waiting)
+		for i, q := range v.State.Queue {
 			what := ""
 			if q.Reader {
 				what = "\tto read"
@@ -127,21 +127,21 @@ func (v lockView) print(w io.Writer) error {
 			if q.Callers > 1 {
 				what += fmt.Sprintf("\t%d calls", q.Callers)
 			}
-			fmt.Fprintf(t, "  %d.\t%s\twaits %s%s\n", i+1, q.who(), seconds(q.Waits), what)
+			fmt.Fprintf(t, "  %d.\t%s\twaits %s%s\n", i+1, who(q.Owner), seconds(v.Waits(q)), what)
 		}
 		_ = t.Flush()
-		if left := v.Waiting - len(v.Queue); left > 0 {
+		if left := v.State.Waiting - len(v.State.Queue); left > 0 {
 			fmt.Fprintf(&b, "  and %d more\n", left)
 		}
 	}
 	for _, n := range v.Nodes {
 		switch {
-		case n.Error != "":
-			fmt.Fprintf(t, "node %s\tfailed: %s\n", n.Node, n.Error)
-		case n.Holds == 0:
-			fmt.Fprintf(t, "node %s\tfree\ttoken %d\t%d waiting\n", n.Node, n.Token, n.Waiting)
+		case n.Err != nil:
+			fmt.Fprintf(t, "node %s\tfailed: %s\n", n.Node, errorText(n.Err))
+		case holds(n.State) == 0:
+			fmt.Fprintf(t, "node %s\tfree\ttoken %d\t%d waiting\n", n.Node, n.State.Token, n.State.Waiting)
 		default:
-			fmt.Fprintf(t, "node %s\theld for %s\ttoken %d\t%d waiting\n", n.Node, seconds(n.TTL), n.Token, n.Waiting)
+			fmt.Fprintf(t, "node %s\theld for %s\ttoken %d\t%d waiting\n", n.Node, seconds(n.State.TTL), n.State.Token, n.State.Waiting)
 		}
 	}
 	_ = t.Flush()

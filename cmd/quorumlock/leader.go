@@ -29,7 +29,7 @@ The answer is sure if a quorum of the nodes has this leader and this value. Othe
 guess, and is marked as such.`,
 		environment: environment,
 		statuses:    "0    there is a leader\n1    no leader, or the name is no lock or of another kind\n2    the command line is wrong\n122  no quorum: too few nodes answered\n130  interrupted",
-		examples:    "quorumlock leader myapp:leader --json | jq -r .value",
+		examples:    "quorumlock leader myapp:leader --json | jq -r .leader.value",
 	}
 }
 
@@ -65,19 +65,10 @@ func (c *leaderCommand) Run(e *env) (err error) {
 func (c *leaderCommand) print(w io.Writer, l election.Leader, err error) error {
 	if c.JSON {
 		return writeJSON(w, struct {
-			Name    string `json:"name"`
-			Leads   bool   `json:"leads"`
-			Sure    bool   `json:"sure"`
-			Owner   string `json:"owner,omitempty"`
-			Label   string `json:"label,omitempty"`
-			Value   string `json:"value"`
-			Token   uint64 `json:"token"`
-			Version uint64 `json:"version"`
-			Nodes   int    `json:"nodes"`
-			Needed  int    `json:"needed"`
-			TTL     int64  `json:"ttl_ms"`
-			Error   string `json:"error,omitempty"`
-		}{c.Name, l.Owner != "", l.Sure, string(l.Owner), l.Owner.Label(), l.Value, l.Token, l.Version, l.Nodes, l.Needed, l.TTL.Milliseconds(), errorText(err)})
+			Name   string          `json:"name"`
+			Leader election.Leader `json:"leader,omitzero"`
+			Error  string          `json:"error,omitempty"`
+		}{c.Name, l, errorText(err)})
 	}
 	if l.Owner == "" {
 		if errors.Is(err, election.ErrNoLeader) {
@@ -92,6 +83,6 @@ func (c *leaderCommand) print(w io.Writer, l election.Leader, err error) error {
 		doubt = ", not sure"
 	}
 	_, err = fmt.Fprintf(w, "%s: led by %s, value %s, token %d, at %d nodes of the %d needed%s\n",
-		shown(c.Name), who(string(l.Owner), l.Owner.Label()), shown(l.Value), l.Token, l.Nodes, l.Needed, doubt)
+		shown(c.Name), who(l.Owner), shown(l.Value), l.Token, l.Nodes, l.Needed, doubt)
 	return err
 }

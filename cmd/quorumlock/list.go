@@ -27,7 +27,7 @@ server. It changes nothing.`,
 		environment: environment,
 		statuses:    statuses,
 		examples: `quorumlock list 'myapp:lock:*'
-quorumlock list --limit 0 --json | jq -r 'select(.waiting > 100).name'`,
+quorumlock list --limit 0 --json | jq -r 'select(.state.waiting > 100).name'`,
 	}
 }
 
@@ -51,7 +51,7 @@ func (c *listCommand) Run(e *env) (err error) {
 				return err
 			}
 		}
-		_, err := fmt.Fprint(e.text, row(shown(v.Name), v.Kind, v.holder(), seconds(v.TTL), fmt.Sprint(v.Token), fmt.Sprint(v.Waiting), v.data()))
+		_, err := fmt.Fprint(e.text, row(shown(v.Name), v.Kind, v.holder(), seconds(v.State.TTL), fmt.Sprint(v.State.Token), fmt.Sprint(v.State.Waiting), v.data()))
 		return err
 	})
 	if e.ctx.Err() != nil {

@@ -121,7 +121,7 @@ func (s sink) nodes(seen nodesSeen, failures []int) {
 		s.gauge(upDesc, truth(n.OK), n.Node)
 		s.count(nodeFailuresDesc, failures[i], n.Node)
 		if n.OK {
-			s.gauge(roundTripDesc, n.RoundTrip/1000, n.Node)
+			s.gauge(roundTripDesc, n.RoundTrip, n.Node)
 		}
 	}
 }
@@ -154,13 +154,14 @@ func (s sink) check(seen checkSeen) {
 func (s sink) locks(seen locksSeen) {
 	kinds := map[string]int{kindMutex: 0, kindReaders: 0, kindSemaphore: 0, kindFree: 0}
 	var holders, waiters, longest int
-	var wait, hold int64 // ms
+	var hold float64
+	var wait time.Duration
 	for _, l := range seen.locks {
 		kinds[l.Kind]++
 		holders += l.holders
-		waiters += l.Waiting
-		longest = max(longest, l.Waiting)
-		wait = max(wait, l.waits())
+		waiters += l.State.Waiting
+		longest = max(longest, l.State.Waiting)
+		wait = max(wait, l.wait())
 		hold = max(hold, l.Seen)
 	}
 	for kind, n := range kinds {
@@ -169,14 +170,14 @@ func (s sink) locks(seen locksSeen) {
 	s.gauge(holdersDesc, float64(holders))
 	s.gauge(waitersDesc, float64(waiters))
 	s.gauge(longestQueueDesc, float64(longest))
-	s.gauge(oldestWaitDesc, inSeconds(wait))
-	s.gauge(longestHoldDesc, inSeconds(hold))
+	s.gauge(oldestWaitDesc, wait.Seconds())
+	s.gauge(longestHoldDesc, hold)
 	s.gauge(completeDesc, truth(!seen.more))
 	for _, l := range seen.named {
 		s.gauge(lockHeldDesc, truth(l.Held), shown(l.Name))
-		s.gauge(lockWaitersDesc, float64(l.Waiting), shown(l.Name))
-		s.gauge(lockWaitDesc, inSeconds(l.waits()), shown(l.Name))
-		s.gauge(lockHoldDesc, inSeconds(l.Seen), shown(l.Name))
+		s.gauge(lockWaitersDesc, float64(l.State.Waiting), shown(l.Name))
+		s.gauge(lockWaitDesc, l.wait().Seconds(), shown(l.Name))
+		s.gauge(lockHoldDesc, l.Seen, shown(l.Name))
 	}
 }
 
@@ -191,12 +192,12 @@ func (c checkSeen) unfit() map[string]bool {
 	return nodes
 }
 
-// waits returns how long the first waiter has been in the queue, in milliseconds.
-func (l *topLock) waits() int64 {
-	if len(l.Queue) == 0 {
+// wait returns how long the first waiter has been in the queue.
+func (l *topLock) wait() time.Duration {
+	if len(l.State.Queue) == 0 {
 		return 0
 	}
-	return l.Queue[0].Waits
+	return l.Waits(l.State.Queue[0])
 }
 
 func truth(is bool) float64 {
@@ -205,7 +206,5 @@ func truth(is bool) float64 {
 	}
 	return 0
 }
-
-func inSeconds(ms int64) float64 { return float64(ms) / 1000 }
 
 func unixTime(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

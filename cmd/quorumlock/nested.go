@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 // outerOwners returns the owners of the runs around this one, the innermost first.
@@ -28,11 +30,10 @@ func (c *runCommand) checkNested(ctx context.Context, client *cluster) error {
 		if err != nil {
 			return nil // acquire reports the reason
 		}
-		holders := v.parties()
-		if c.Read && v.Holder == nil { // readers share
+		if c.Read && v.State.Owner == "" { // readers share
 			continue
 		}
-		if slices.ContainsFunc(holders, func(p partyView) bool { return slices.Contains(outer, p.Owner) }) {
+		if slices.ContainsFunc(v.owners(), func(o quorumlock.Owner) bool { return slices.Contains(outer, string(o)) }) {
 			status := exitRunFailed
 			if c.Wait != nil { // the wait would end without the lock
 				status = c.HeldStatus

@@ -185,7 +185,7 @@ func (v topView) screen(width, height, top int, color bool) string {
 	}
 	for _, n := range nodes {
 		if n.OK {
-			lines = append(lines, cell(fmt.Sprintf("%-30s  ready   %9.2f ms", n.Node, n.RoundTrip), width))
+			lines = append(lines, cell(fmt.Sprintf("%-30s  ready   %9.2f ms", n.Node, n.RoundTrip*1000), width))
 		} else {
 			lines = append(lines, style(cell(fmt.Sprintf("%-30s  FAILED  %s", n.Node, n.Error), width), red))
 		}
@@ -208,7 +208,7 @@ func (v topView) screen(width, height, top int, color bool) string {
 	for i := top; i < len(v.Locks) && i-top < rows; i++ {
 		l := v.Locks[i]
 		who, waits := l.head()
-		lines = append(lines, cell(format(shown(l.Name), l.holder(), l.held(), seconds(l.TTL), fmt.Sprint(l.Waiting), who, waits), width))
+		lines = append(lines, cell(format(shown(l.Name), l.holder(), l.held(), seconds(l.State.TTL), fmt.Sprint(l.State.Waiting), who, waits), width))
 	}
 	for len(lines) < height-1 {
 		lines = append(lines, "")

@@ -23,6 +23,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 // bubble runs a test with a cluster of three servers inside the process, in virtual time.
@@ -96,7 +98,7 @@ func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
 		w := newSpotter(c, "", 10)
 		w.brief = true
 		locks, more, _, err := w.lookAtLocks(t.Context())
-		if err != nil || !more || len(locks) < 10 || len(locks) > 11 || locks[0].Name != "zz" || locks[0].Waiting != 1 {
+		if err != nil || !more || len(locks) < 10 || len(locks) > 11 || locks[0].Name != "zz" || locks[0].State.Waiting != 1 {
 			t.Errorf("%d locks, more: %v, %v; the first is %+v", len(locks), more, err, locks[0])
 		}
 		leave()
@@ -241,7 +243,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 
 // heldBy returns a lock as a survey finds it.
 func heldBy(name, owner string) *topLock {
-	return &topLock{lockView: lockView{Name: name, Held: true, Holder: &partyView{Owner: owner, Label: owner}}}
+	return &topLock{lockView: lockView{Name: name, Held: true, State: quorumlock.State{Owner: quorumlock.Owner(owner)}}}
 }
 
 func TestTheTimelineKeepsWhoHeldWhat(t *testing.T) {

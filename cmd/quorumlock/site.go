@@ -26,8 +26,8 @@ import (
 var web embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"shown": shown, "seconds": seconds, "ms": func(ms float64) string { return fmt.Sprintf("%.2f ms", ms) },
-	"lockLink": lockLink, "add": func(a, b int) int { return a + b }, "who": who,
+	"shown": shown, "seconds": seconds, "ms": func(s float64) string { return fmt.Sprintf("%.2f ms", s*1000) },
+	"lockLink": lockLink, "add": func(a, b int) int { return a + b }, "who": who, "holds": holds, "errorText": errorText,
 	"holder": (*topLock).holder, "held": (*topLock).held,
 	"firstWaiter": func(l *topLock) string { who, _ := l.head(); return who },
 	"firstWaits":  func(l *topLock) string { _, waits := l.head(); return waits },
@@ -242,7 +242,7 @@ func (s *site) lock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.Name = name
-	answerPage(w, "lock.html", status, lockPage{v, shown(name), clock(time.Now()), errorText(err), v.Waiting - len(v.Queue), s.o.interval.Milliseconds()})
+	answerPage(w, "lock.html", status, lockPage{v, shown(name), clock(time.Now()), errorText(err), v.State.Waiting - len(v.State.Queue), s.o.interval.Milliseconds()})
 }
 
 // answerPage renders the whole page before it sends anything, so that no client gets half a page.

@@ -178,7 +178,7 @@ func (s *survey) inspectAll(ctx context.Context, names []string) ([]*lockView, e
 				if isNoLock(err) {
 					return nil
 				}
-				if err == nil && (v.Held || v.Waiting > 0) {
+				if err == nil && (v.Held || v.State.Waiting > 0) {
 					found[from+i] = &v
 				}
 				return err

@@ -169,7 +169,7 @@ func (p *timeline) bar(name string, spans []span, node bool, y float64, now time
 // inWords describes a span of a lock or a node.
 func inWords(name string, s span, node bool, now time.Time) timelineText {
 	text := timelineText{Name: shown(name), Who: s.who, From: s.from.UTC().Format(time.TimeOnly), To: "now",
-		Lasted: seconds(s.lasted(now).Milliseconds()), from: s.from}
+		Lasted: seconds(s.lasted(now)), from: s.from}
 	if !s.to.IsZero() {
 		text.To = s.to.UTC().Format(time.TimeOnly)
 	}

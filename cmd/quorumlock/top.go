@@ -59,22 +59,22 @@ type topView struct {
 type topNode struct {
 	Node      string  `json:"node"`
 	OK        bool    `json:"ok"`
-	RoundTrip float64 `json:"round_trip_ms"`
+	RoundTrip float64 `json:"round_trip_seconds"`
 	Error     string  `json:"error,omitempty"`
 }
 
 type topLock struct {
 	lockView
 	// since the first sight of this holder; of several holders, the first
-	Seen   int64 `json:"seen_ms"`
-	Before bool  `json:"or_longer"` // it held the lock when top began
+	Seen   float64 `json:"seen_seconds"`
+	Before bool    `json:"or_longer"` // it held the lock when top began
 
 	holders int // number of holders, including those that are dropped
 }
 
 // sighting has the first sight of each owner of a lock.
 type sighting struct {
-	owners map[string]seenOwner
+	owners map[quorumlock.Owner]seenOwner
 	look   int // the last look at which the lock was seen
 }
 
@@ -192,7 +192,7 @@ func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more, fail
 		}
 	}
 	slices.SortStableFunc(locks, func(a, b *topLock) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Seen, a.Seen), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.State.Waiting, a.State.Waiting), cmp.Compare(b.Seen, a.Seen), strings.Compare(a.Name, b.Name))
 	})
 	return locks, s.More, err != nil || len(s.Failed) > 0, err
 }
@@ -200,7 +200,7 @@ func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more, fail
 // sight records the owners of a lock. The lock has been held since the first sight of the oldest
 // owner.
 func (w *spotter) sight(l lockView, now time.Time) *topLock {
-	holders := len(l.parties())
+	holders := len(l.owners())
 	if w.brief {
 		l.shorten()
 	}
@@ -210,25 +210,25 @@ func (w *spotter) sight(l lockView, now time.Time) *topLock {
 		w.seen[l.Name] = s
 	}
 	oldest := seenOwner{since: now}
-	owners := make(map[string]seenOwner)
-	for _, p := range l.parties() {
-		o, known := s.owners[p.Owner]
+	owners := make(map[quorumlock.Owner]seenOwner)
+	for _, o := range l.owners() {
+		seen, known := s.owners[o]
 		if !known {
-			o = seenOwner{now, w.looks == 1}
+			seen = seenOwner{now, w.looks == 1}
 		}
-		owners[p.Owner] = o
-		if o.since.Before(oldest.since) || o.before {
-			oldest = o
+		owners[o] = seen
+		if seen.since.Before(oldest.since) || seen.before {
+			oldest = seen
 		}
 	}
 	s.owners, s.look = owners, w.looks
-	return &topLock{l, now.Sub(oldest.since).Milliseconds(), oldest.before, holders}
+	return &topLock{l, now.Sub(oldest.since).Seconds(), oldest.before, holders}
 }
 
 func topNodes(r redlock.Readiness) []topNode {
 	nodes := make([]topNode, len(r.Nodes))
 	for i, n := range r.Nodes {
-		nodes[i] = topNode{n.Node, n.Err == nil, inMS(n.RoundTrip), ""}
+		nodes[i] = topNode{n.Node, n.Err == nil, n.RoundTrip.Seconds(), ""}
 		if n.Err != nil {
 			// the line has the name of the node already
 			_, why, _ := strings.Cut(errorText(n.Err), n.Node+": ")
@@ -262,18 +262,19 @@ func (l *topLock) held() string {
 	if !l.Held {
 		return "-"
 	}
+	held := seconds(time.Duration(l.Seen * float64(time.Second)))
 	if l.Before {
-		return ">" + seconds(l.Seen)
+		return ">" + held
 	}
-	return seconds(l.Seen)
+	return held
 }
 
 // head returns the first waiter, and the time of its wait.
-func (l *topLock) head() (who, waits string) {
-	if len(l.Queue) == 0 {
+func (l *topLock) head() (first, waits string) {
+	if len(l.State.Queue) == 0 {
 		return "-", "-"
 	}
-	return l.Queue[0].who(), seconds(l.Queue[0].Waits)
+	return who(l.State.Queue[0].Owner), seconds(l.wait())
 }
 
 // plain formats a look as lines for programs: a type, and fields without spaces.
@@ -284,12 +285,12 @@ func (v topView) plain() string {
 		if !n.OK {
 			state = "failed"
 		}
-		fmt.Fprintf(&b, "node %s %s %.2fms\n", n.Node, state, n.RoundTrip)
+		fmt.Fprintf(&b, "node %s %s %.2fms\n", n.Node, state, n.RoundTrip*1000)
 	}
 	for _, l := range v.Locks {
 		who, waits := l.head()
 		fmt.Fprintf(&b, "lock %s %s holder=%s held=%s ttl=%s token=%d waiting=%d head=%s waits=%s\n", shownWord(l.Name), l.Kind, strings.ReplaceAll(l.holder(), " ", "_"),
-			l.held(), seconds(l.TTL), l.Token, l.Waiting, who, waits)
+			l.held(), seconds(l.State.TTL), l.State.Token, l.State.Waiting, who, waits)
 	}
 	if v.More {
 		b.WriteString("more\n")

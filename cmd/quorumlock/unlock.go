@@ -80,14 +80,14 @@ func (c *unlockCommand) Run(e *env) (err error) {
 	}
 	partly := 0 // at how many nodes the lock is taken
 	for _, n := range v.Nodes {
-		partly += min(n.Holds, 1)
+		partly += min(holds(n.State), 1)
 	}
 	if !c.JSON {
 		if err := v.print(e.text); err != nil {
 			return err
 		}
 	}
-	var chosen partyView
+	var chosen quorumlock.Owner
 	if c.chooses() {
 		all := c.chosen(v)
 		switch {
@@ -114,7 +114,7 @@ func (c *unlockCommand) Run(e *env) (err error) {
 		}
 	}
 	if c.chooses() {
-		err = client.ForceUnlockOwner(e.ctx, c.Name, quorumlock.Owner(chosen.Owner))
+		err = client.ForceUnlockOwner(e.ctx, c.Name, chosen)
 	} else {
 		err = client.ForceUnlock(e.ctx, c.Name)
 	}
@@ -130,20 +130,20 @@ func (c *unlockCommand) Run(e *env) (err error) {
 func (c *unlockCommand) chooses() bool { return c.Owner != nil || c.Slot != nil || c.Token != nil }
 
 // chosen returns the holds to free.
-func (c *unlockCommand) chosen(v lockView) (all []partyView) {
-	add := func(p partyView, slot int, token uint64) {
-		if (c.Owner == nil || *c.Owner == p.Owner) && (c.Slot == nil || *c.Slot == slot) && (c.Token == nil || *c.Token == token) {
-			all = append(all, p)
+func (c *unlockCommand) chosen(v lockView) (all []quorumlock.Owner) {
+	add := func(o quorumlock.Owner, slot int, token uint64) {
+		if (c.Owner == nil || quorumlock.Owner(*c.Owner) == o) && (c.Slot == nil || *c.Slot == slot) && (c.Token == nil || *c.Token == token) {
+			all = append(all, o)
 		}
 	}
-	if v.Holder != nil {
-		add(*v.Holder, -1, v.Token)
+	if v.State.Owner != "" {
+		add(v.State.Owner, -1, v.State.Token)
 	}
-	for _, r := range v.Readers {
-		add(r, -1, 0)
+	for _, r := range v.State.Readers {
+		add(r.Owner, -1, 0)
 	}
-	for _, s := range v.Slots {
-		add(s.partyView, s.Number, s.Token)
+	for _, s := range v.State.Slots {
+		add(s.Owner, s.Number, s.Token)
 	}
 	return all
 }
@@ -153,13 +153,13 @@ func (c *unlockCommand) gone() error {
 	return fmt.Errorf("%w: no hold of %s is the one to free: it has ended, nothing was freed", quorumlock.ErrNotHeld, shown(c.Name))
 }
 
-// warning describes the effects of an unlock, of one hold, or of all if one is zero.
-func warning(v lockView, one partyView) string {
+// warning describes the effects of an unlock, of one hold, or of all if one is empty.
+func warning(v lockView, one quorumlock.Owner) string {
 	var b strings.Builder
 	b.WriteString("\nThis takes the lock away from ")
-	switch n := len(v.Readers) + len(v.Slots); {
-	case one.Owner != "":
-		b.WriteString(one.who())
+	switch n := len(v.State.Readers) + len(v.State.Slots); {
+	case one != "":
+		b.WriteString(who(one))
 	case n > 1:
 		fmt.Fprintf(&b, "%d holders", n)
 	case v.holder() == "-":
@@ -168,10 +168,10 @@ func warning(v lockView, one partyView) string {
 		b.WriteString(v.holder())
 	}
 	b.WriteString(", who may be at work until the next renewal.\n")
-	fmt.Fprintf(&b, "A resource that compares fencing tokens refuses what they write once it has seen a token above %d.\n", v.Token)
+	fmt.Fprintf(&b, "A resource that compares fencing tokens refuses what they write once it has seen a token above %d.\n", v.State.Token)
 	b.WriteString("Other resources are not protected.\n")
-	if v.Waiting > 0 {
-		fmt.Fprintf(&b, "%d in the queue: the first of them gets the lock at once.\n", v.Waiting)
+	if v.State.Waiting > 0 {
+		fmt.Fprintf(&b, "%d in the queue: the first of them gets the lock at once.\n", v.State.Waiting)
 	}
 	return b.String()
 }

@@ -21,7 +21,7 @@ import (
 // is JSON:
 //
 //	{"ok":true,"quorum":2,"ready":3,"may_fail":1,
-//	 "nodes":[{"node":"10.0.0.1:6379","ok":true,"round_trip_ms":0.4}, ...]}
+//	 "nodes":[{"node":"10.0.0.1:6379","ok":true,"round_trip_seconds":0.0004}, ...]}
 //
 // The field may_fail is the number of further nodes that may fail before no lock is granted;
 // without a quorum it is negative. The body names nodes by their addresses, and has no passwords
@@ -56,9 +56,9 @@ type report struct {
 }
 
 type nodeReport struct {
-	Node        string  `json:"node"`
-	OK          bool    `json:"ok"`
-	RoundTripMS float64 `json:"round_trip_ms"`
+	Node      string  `json:"node"`
+	OK        bool    `json:"ok"`
+	RoundTrip float64 `json:"round_trip_seconds"`
 }
 
 func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,7 @@ func (h *health) look(ctx context.Context) report {
 	found, err := h.client.Ready(ctx)
 	body := report{OK: err == nil, Quorum: found.Quorum, Ready: found.Quorum + found.MayFail(), MayFail: found.MayFail(), Nodes: []nodeReport{}}
 	for _, n := range found.Nodes {
-		body.Nodes = append(body.Nodes, nodeReport{n.Node, n.Err == nil, float64(n.RoundTrip.Microseconds()) / 1000})
+		body.Nodes = append(body.Nodes, nodeReport{n.Node, n.Err == nil, n.RoundTrip.Seconds()})
 	}
 	h.last, h.came = body, time.Now()
 	return body
