@@ -62,6 +62,7 @@ var bugs = []mutation.Bug{
 	bug("an Attach that fails keeps what it has got", "internal/core Machine.undoAttach", "c.mayHold()", "c == nil", core(8000, "nothing is left behind")),
 
 	// Fencing tokens.
+	bug("a semaphore has the number of slots of whoever asks", "scripts/slot_acquire.lua", "return redis.error_reply(string.format('OTHERPERMITS %.0f %.0f', k, number))", "", tests("scripts", "TestASemaphoreInUseHasOneNumberOfSlots")),
 	bug("the token does not rise", "scripts/acquire.lua", "token = last >= oldest and last + 1", "token = last >= oldest and last", wire(400, "tokens are unique")),
 	bug("a hint from the past is believed", "scripts/acquire.lua", "asked <= math.max(last, oldest - 1)", "asked <= last", wire(4000, "tokens rise")),
 	bug("a hint from the future is believed", "scripts/acquire.lua", " or asked > now + 60000000 then", " then", tests("redlock/internal/tests/token", "TestTokensFollowNoClientsClock")),
@@ -86,6 +87,8 @@ var bugs = []mutation.Bug{
 	bug("first attempts go before all other calls", "internal/transport unsent.queued", "func(yield func(*request) bool) { for t := range u.begun.all() { if !yield(t) { return } } u.fresh.all()(yield) }",
 		"func(yield func(*request) bool) { for t := range u.fresh.all() { if !yield(t) { return } }; u.begun.all()(yield) }", tests("node", "TestAttemptsGoLast")),
 	bug("the limit of a call begins when it is queued", "internal/transport lane.expire", "later(since, l.meter.heard)", "since", tests("node", "TestCallsOverLanes")),
+	bug("a handshake has one limit in all", "internal/transport guard.Read", "g.heard()", "", tests("node", "TestASlowServerIsConnectedTo")),
+	bug("a slow server loses its connections", "internal/transport lane.patience", "min(longer, maxPatience)", "0", tests("node", "TestASlowServerKeepsItsConnections")),
 	bug("an attempt that is not sent keeps its place", "internal/engine Limit.Return", "l.flight--", "", core(4000, "a place returns")),
 	bug("an attempt that is answered keeps its place", "internal/engine Limit.Landed", "l.flight--", "", core(400, "a place returns")),
 	bug("a limit never grows", "internal/engine Limit.Landed", "min(max(want, l.most/2, leastLimit), 2*l.most, mostLimit)", "min(max(want, l.most/2, leastLimit), l.most)",
