@@ -3,6 +3,8 @@ package kinds
 import (
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,8 +38,11 @@ func TestAnObserverLearnsOfTheWaitForTheGate(t *testing.T) {
 		const wait = 15 * time.Second
 		log, logs := testkit.Logger()
 		d, _ := testkit.Another(t, servers, logs)
+		var mu sync.Mutex // the permits of a call are locked at the same time
 		var seen []quorumlock.Event
 		observer := testkit.Observer(func(e quorumlock.Event) {
+			mu.Lock()
+			defer mu.Unlock()
 			if e.Kind <= quorumlock.EventRefused {
 				seen = append(seen, e)
 			}
@@ -80,12 +85,12 @@ func TestAnObserverThatPanicsLeavesNoPermits(t *testing.T) {
 			"tried": func(s *redlock.Semaphore) error { return testkit.Err(s.TryLockN(t.Context(), 3)) },
 			"held":  func(s *redlock.Semaphore) error { return testkit.Err(s.LockN(held.Context(), 3)) },
 		} {
-			calls := 0
+			var calls atomic.Int64
 			observer := testkit.Observer(func(e quorumlock.Event) {
 				if e.Kind != quorumlock.EventAcquired {
 					return
 				}
-				if calls++; calls == 2 {
+				if calls.Add(1) == 2 {
 					panic("mine")
 				}
 			})
