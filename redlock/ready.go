@@ -22,18 +22,20 @@ type NodeReadiness struct {
 	Err       error         // a *quorumlock.NodeError; nil if the node would grant a lock
 }
 
-// MayFail returns the number of further nodes that may fail before no lock is granted. With 0, the
-// next failure is an outage. Without a quorum, it is negative: that many nodes are missing. So
-// r.Quorum + r.MayFail() nodes are ready.
-func (r Readiness) MayFail() int {
+// Ready returns the number of nodes that would grant a lock.
+func (r Readiness) Ready() int {
 	ready := 0
 	for _, n := range r.Nodes {
 		if n.Err == nil {
 			ready++
 		}
 	}
-	return ready - r.Quorum
+	return ready
 }
+
+// MayFail returns the number of further nodes that may fail before no lock is granted. With 0, the
+// next failure is an outage. Without a quorum, it is negative: that many nodes are missing.
+func (r Readiness) MayFail() int { return r.Ready() - r.Quorum }
 
 // Ready tests whether each node would grant a lock now. It is for the health check of a service,
 // which may call it every second. Ready sends one small script to each node, and needs only the
