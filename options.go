@@ -45,11 +45,10 @@ func WithWait(limit time.Duration) Option { return func(s *resolved) { s.Wait = 
 
 // WithNodeTimeout sets how long a node may be silent before its unanswered calls fail. The time
 // begins when a call is sent, and begins again with each answer of the node: a busy node answers
-// its calls in turn. Delays of the process itself do not count. For a node of node.New, the timeout
-// is a deadline. Calls wait for a slow node only as long as the other nodes form no quorum. The
-// timeout must be positive, and at most the TTL: a later answer grants nothing. Renewals sent
-// together use the longest of their node timeouts. Default: a twentieth of the TTL, but at least
-// 50 ms and at most 1 s.
+// its calls in turn. Delays of the process itself do not count. Calls wait for a slow node only as
+// long as the other nodes form no quorum. The timeout must be positive, and at most the TTL: a
+// later answer grants nothing. Renewals sent together use the longest of their node timeouts.
+// Default: a twentieth of the TTL, but at least 50 ms and at most 1 s.
 func WithNodeTimeout(limit time.Duration) Option { return func(s *resolved) { s.NodeTimeout = limit } }
 
 // WithDrift sets the allowance for clocks that run at different rates. Default [DefaultDrift].

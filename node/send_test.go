@@ -141,7 +141,11 @@ func TestSendReturnsAtItsDeadline(t *testing.T) {
 // still made, for later calls.
 func TestAConnectionThatTakesLongerThanACallIsMadeAllTheSame(t *testing.T) {
 	ways := maps.Clone(clients)
-	ways["a cluster"] = func(t *testing.T, s *embedded.Server) *node.Node { return cluster(t, s, true) }
+	ways["a cluster"] = func(t *testing.T, s *embedded.Server) *node.Node {
+		n := cluster(t, s, true)
+		testkit.Send(t.Context(), n, count("a")) // go-redis asks for the commands of a cluster under a mutex, which stops the bubble
+		return n
+	}
 	each(t, ways, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		s.Delay(20 * time.Millisecond)                // a round trip takes 40 ms
 		for _, key := range []string{"a", "b", "c"} { // each of another server of the cluster

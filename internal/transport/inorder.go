@@ -42,9 +42,8 @@ func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wi
 	wait := patienceOf(ctx, limit)
 	err := s.node.locks.Go(func() {
 		defer s.leave(l, over, own)
-		deadline := time.Now().Add(limit) // the start of this goroutine may be late
-		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
-		defer cancel()
+		quiet := s.node.pool.listen(context.WithoutCancel(ctx), limit)
+		defer s.node.pool.stop(quiet)
 		if ahead != nil {
 			ahead.wait(wait)
 		}
@@ -52,16 +51,15 @@ func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wi
 			defer func() { <-before }() // the next request waits for this one, too
 			select {
 			case <-before:
-			case <-ctx.Done():
+			case <-quiet.Done():
+			}
+			if quiet.isOver() {
+				answer(unanswered(calls, s.node.unsentNow()))
+				return
 			}
 		}
-		if deadline.After(time.Now()) {
-			// A batch of renewals or releases does not wait for one of them: each has retries of
-			// its own.
-			answer(s.node.sendAlone(ctx, calls, l.lane == client.Foreground || len(calls) == 1))
-		} else {
-			answer(unanswered(calls, s.node.unsentNow()))
-		}
+		// A batch of renewals or releases does not wait for one of them: each has retries of its own.
+		answer(s.node.sendAlone(l.lane, quiet, limit, calls, l.lane == client.Foreground || len(calls) == 1))
 	})
 	if err != nil {
 		s.leave(l, over, own)

@@ -1,14 +1,17 @@
 package transport
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs/refusal"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -21,58 +24,156 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// sendAlone runs scripts in one round trip. It returns at ctx's deadline. For patient, see roundTrip.
-func (n *Node) sendAlone(ctx context.Context, calls []wire.Call, patient bool) []wire.Reply {
-	if n.prompt {
-		replies := n.roundTrip(ctx, calls, patient)
-		// The connection has the same deadline as ctx, and may reach it first.
-		if deadline, ok := ctx.Deadline(); len(calls) > 0 && (ctx.Err() != nil || ok && !time.Now().Before(deadline)) {
-			n.connect(string(calls[0].AppendKey(nil, 0)))
-		}
-		return replies
-	}
-	answered := make(chan []wire.Reply, 1)
-	err := n.locks.Go(func() { answered <- n.roundTrip(ctx, calls, patient) })
-	if err == nil {
-		select {
-		case replies := <-answered:
-			return replies
-		case <-ctx.Done(): // the goroutine ends with the client's own timeouts
-			reload(n.client)
-			err = n.usedUp(ctx.Err())
-		}
-	}
-	return unanswered(calls, n.Failure(err, false))
+// pool has the calls that use connections of the client, and those that wait for one. So a call that
+// is given up while it waits is never sent, and a node that is slower than its callers does no work
+// for callers that have left.
+type pool struct {
+	mu      sync.Mutex
+	size    int               // connections of the client; 0 if it has several pools
+	most    int               // of these may be in use now: see leave
+	changed time.Time         // when most was last halved
+	unsent  map[*silence]bool // of the calls that have no connection yet
+	waits   [2]list.List      // of *turn, by lane: the calls that wait for a connection
+	sent    list.List         // of *turn, in the order of sending
 }
 
-// connect makes a connection for later calls, within the node's own timeout. It is called after a
-// call on key has timed out, for a client that heeds deadlines. Such a client dials again with
-// every call. If connecting takes longer than a call may take, no call would ever get a connection.
-func (n *Node) connect(key string) {
-	if !n.connecting.CompareAndSwap(false, true) {
+// turn is the use of a connection.
+type turn struct {
+	quiet *silence
+	limit time.Duration
+	come  chan struct{} // closed when there is a connection
+	begun time.Time     // when it was closed
+	at    *list.Element // in one of the lists
+}
+
+// init sets the number of connections that the client may have.
+func (p *pool) init(rdb redis.UniversalClient) {
+	p.unsent = make(map[*silence]bool)
+	c, ok := rdb.(*redis.Client)
+	if !ok { // a cluster has a pool for each server
 		return
 	}
-	err := n.locks.Go(func() {
-		defer n.connecting.Store(false)
-		ctx, cancel := context.WithTimeout(n.open, n.config.Timeout)
-		defer cancel()
-		// An error is dropped: the next call finds out. A cluster has a server for each key.
-		cluster, ok := n.client.(*redis.ClusterClient)
-		if !ok {
-			_ = n.client.Ping(ctx).Err()
-		} else if server, err := cluster.MasterForKey(ctx, key); err == nil {
-			_ = server.Ping(ctx).Err()
+	p.size = c.Options().PoolSize
+	if most := c.Options().MaxActiveConns; most > 0 {
+		p.size = min(p.size, most)
+	}
+	p.most = p.size
+}
+
+// listen returns the silence of a call that is yet to be sent. End it with stop.
+func (p *pool) listen(ctx context.Context, limit time.Duration) *silence {
+	quiet := newSilence(ctx, limit)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unsent[quiet] = true
+	return quiet
+}
+
+func (p *pool) stop(quiet *silence) {
+	quiet.stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.unsent, quiet)
+}
+
+// enter waits for a connection, ahead of the foreground's calls for a call of the background. It
+// returns nil if the silence ends first.
+func (p *pool) enter(lane client.Lane, quiet *silence, limit time.Duration) *turn {
+	t := &turn{quiet: quiet, limit: limit, come: make(chan struct{})}
+	p.mu.Lock()
+	t.at = p.waits[lane].PushBack(t)
+	p.next()
+	p.mu.Unlock()
+	select {
+	case <-t.come:
+		return t
+	case <-quiet.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-t.come:
+		return t
+	default:
+		p.waits[lane].Remove(t.at)
+		return nil
+	}
+}
+
+// next gives the free connections to calls that wait. The caller holds mu.
+func (p *pool) next() {
+	for _, lane := range []client.Lane{client.Background, client.Foreground} {
+		line := &p.waits[lane]
+		for line.Len() > 0 && (p.size == 0 || p.sent.Len() < p.most) {
+			t := line.Remove(line.Front()).(*turn)
+			delete(p.unsent, t.quiet)
+			t.at, t.begun = p.sent.PushBack(t), time.Now()
+			close(t.come)
 		}
+	}
+}
+
+// leave gives the connection back. An answer begins anew the limits of all calls that were sent
+// later, or are yet to be sent: the node serves its calls in turn.
+//
+// If an answer takes much of the limit, fewer connections are used: many clients together would
+// otherwise ask a slow node for more than it can answer in time. Their number is halved once a
+// round trip, and rises by one with each quick answer.
+func (p *pool) leave(t *turn, answered bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	switch took := now.Sub(t.begun); {
+	case took < t.limit/8 && answered:
+		p.most = min(p.most+1, p.size)
+	case took > t.limit/4 && t.begun.After(p.changed):
+		p.most, p.changed = max(p.most/2, 1), now
+	}
+	if answered {
+		for e := t.at.Next(); e != nil; e = e.Next() {
+			e.Value.(*turn).quiet.heard()
+		}
+		for quiet := range p.unsent {
+			quiet.heard()
+		}
+	}
+	p.sent.Remove(t.at)
+	p.next()
+}
+
+// sendAlone runs scripts in one round trip. It returns once the silence ends. Then the client still
+// reads the answer, for maxPatience at most, so that a slow node does not lose its connections. For
+// patient, see roundTrip.
+func (n *Node) sendAlone(lane client.Lane, quiet *silence, limit time.Duration, calls []wire.Call, patient bool) []wire.Reply {
+	t := n.pool.enter(lane, quiet, limit)
+	if t == nil {
+		return unanswered(calls, n.Failure(n.usedUp(errUnsent), true))
+	}
+	answers, until := make(chan []wire.Reply, 1), time.Now().Add(limit)
+	err := n.locks.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(quiet), max(limit, maxPatience))
+		defer cancel()
+		replies := n.roundTrip(ctx, until, calls, patient)
+		n.pool.leave(t, slices.ContainsFunc(replies, func(r wire.Reply) bool { return r.Err == nil || answered(errors.Unwrap(r.Err)) }))
+		answers <- replies
 	})
-	if err != nil { // the node is closed
-		n.connecting.Store(false)
+	if err != nil {
+		n.pool.leave(t, false)
+		return unanswered(calls, n.Failure(err, false))
+	}
+	select {
+	case replies := <-answers:
+		return replies
+	case <-quiet.Done():
+		reload(n.client)
+		return unanswered(calls, n.Failure(n.usedUp(context.DeadlineExceeded), false))
 	}
 }
 
 // roundTrip calls the scripts by their SHAs. It sends a call again only if the call has not run: with
 // the source of a script that the node does not know, and after a pause while the slot of its keys
-// moves. Without patience, a call whose slot moves fails.
-func (n *Node) roundTrip(ctx context.Context, calls []wire.Call, patient bool) []wire.Reply {
+// moves, but not later than until. Without patience, a call whose slot moves fails.
+func (n *Node) roundTrip(ctx context.Context, until time.Time, calls []wire.Call, patient bool) []wire.Reply {
 	if n.cluster {
 		n.askForShards(ctx)
 	}
@@ -98,7 +199,7 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call, patient bool) [
 				cmds[i] = alone(ctx, "eval", n.scriptFor(calls[i].Script).Source, calls[i])
 			}
 		}
-		if len(todo) == 0 || moves && !n.sleep(ctx, pause) {
+		if len(todo) == 0 || moves && !n.sleep(ctx, until, pause) {
 			break
 		}
 		slices.Reverse(todo)
@@ -143,10 +244,10 @@ func isMoving(err error) bool {
 	return slices.ContainsFunc([]string{"MOVED ", "ASK ", "TRYAGAIN "}, func(code string) bool { return redis.HasErrorPrefix(err, code) })
 }
 
-// sleep waits for a pause, and reports whether to go on. It returns false at once if ctx would end
-// first.
-func (n *Node) sleep(ctx context.Context, pause time.Duration) bool {
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+// sleep waits for a pause, and reports whether to go on. It returns false at once if it would end too
+// late.
+func (n *Node) sleep(ctx context.Context, until time.Time, pause time.Duration) bool {
+	if time.Until(until) <= pause {
 		return false
 	}
 	select {

@@ -10,10 +10,10 @@ import (
 
 // Do runs scripts at the node in the order of calls, none of them twice, and returns at once. It
 // calls answer once, with a reply for each, and perhaps before Do returns. The limit bounds the
-// silence of the node: see lane. For a client that New was given, it is a deadline, counted from
-// the sending. A call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have
-// run, or may run later, unless the error marks it as not sent. answer must not block, and must not
-// keep the slice. Do adds to guarded calls what the node knows of the server's age.
+// silence of the node: see lane, and pool for a client that New was given. A call without a reply
+// has an error, a *[quorumlock.NodeError]. Such a call may have run, or may run later, unless the
+// error marks it as not sent. answer must not block, and must not keep the slice. Do adds to
+// guarded calls what the node knows of the server's age.
 //
 // ctx is for the hooks of a client that New was given: its values count, but not its end.
 func (n *Node) Do(ctx context.Context, lane client.Lane, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {

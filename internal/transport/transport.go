@@ -50,7 +50,6 @@ type Node struct {
 	client  redis.UniversalClient
 	owned   bool // Close closes client
 	cluster bool // client spreads the locks over several servers
-	prompt  bool // client ends a call at its ctx's deadline
 
 	lanes        [2]*lane       // by client.Lane; nil for a client of New
 	workers      errgroup.Group // of the lanes
@@ -61,11 +60,11 @@ type Node struct {
 
 	refuser atomic.Pointer[string] // the run ID of the last server that refused a bundle; nil: none
 
-	connecting atomic.Bool     // connect runs, after a single call
-	open       context.Context // done when the node is closed
-	end        context.CancelFunc
+	open context.Context // done when the node is closed
+	end  context.CancelFunc
 
 	single single         // for a client of New
+	pool   pool           // the same
 	locks  *client.Client // for the node's own Mutexes and goroutines
 	hub    hub
 	target atomic.Pointer[target] // see Move; never nil
@@ -80,7 +79,7 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{config: Config{Name: address(o)}, owned: true, prompt: true}
+	n := &Node{config: Config{Name: address(o)}, owned: true}
 	if err := n.configure(configure); err != nil {
 		return nil, err
 	}
@@ -150,10 +149,10 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 	var err error
 	switch c := client.(type) {
 	case *redis.Client:
-		n.config.Name, n.prompt = address(c.Options()), c.Options().ContextTimeoutEnabled
+		n.config.Name = address(c.Options())
 	case *redis.ClusterClient:
 		n.cluster = true
-		n.config.Name, n.prompt = "cluster "+strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
+		n.config.Name = "cluster " + strings.Join(c.Options().Addrs, ",")
 	case *redis.Ring:
 		// A Ring would publish wake-ups on another server than the listeners'.
 		err = errs.Misuse("quorumlock: node.New: a Ring is not one node: give each of its servers to a node of its own")
@@ -217,6 +216,7 @@ func (n *Node) start(rdb redis.UniversalClient) *Node {
 	}
 	n.nameErrors(n.target.Load())
 	n.single.node = n
+	n.pool.init(rdb)
 	n.open, n.end = context.WithCancel(context.Background())
 	n.locks = client.NewClient(settings.DefaultLabel())
 	n.hub.init(rdb)

@@ -152,6 +152,9 @@ func newSilence(parent context.Context, limit time.Duration) *silence {
 // heard begins the limit anew.
 func (s *silence) heard() { s.left.Store(watches) }
 
+// isOver reports whether less than the watches-th part of the limit is left.
+func (s *silence) isOver() bool { return s.left.Load() <= 1 }
+
 func (s *silence) stop() {
 	s.timer.Stop()
 	s.cancel()

@@ -4,6 +4,7 @@ package crowd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -11,9 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/testkit/embedded"
+	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -31,13 +36,22 @@ func serve(s *embedded.Server, service time.Duration) {
 	})
 }
 
-// clients returns clients of the same n servers.
-func clients(t *testing.T, n, many int) ([]*redlock.Client, []*embedded.Server) {
-	c, servers := testkit.Client(t, n)
-	all := []*redlock.Client{c}
-	for range many - 1 {
-		c, _ := testkit.Another(t, servers)
-		all = append(all, c)
+// clients returns clients of the same n servers. Of each, the last own nodes have a go-redis client
+// with few connections.
+func clients(t *testing.T, n, many, own int) ([]*redlock.Client, []*embedded.Server) {
+	servers, _ := testkit.Nodes(t, n)
+	var all []*redlock.Client
+	for i := range many {
+		_, nodes := testkit.Paths(t, servers[:n-own])
+		for _, s := range servers[n-own:] {
+			rdb := redis.NewClient(&redis.Options{Addr: s.Name, Dialer: s.DialContext, PoolSize: 10, ContextTimeoutEnabled: i%2 == 0,
+				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+			node, err := node.New(rdb)
+			testkit.Must(t, err, "New")
+			t.Cleanup(func() { testkit.OK(t, errors.Join(node.Close(), rdb.Close()), "Close") })
+			nodes = append(nodes, node)
+		}
+		all = append(all, testkit.Of(t, nodes))
 	}
 	for _, c := range all {
 		testkit.Warm(t, c)
@@ -53,16 +67,19 @@ func TestABurstIsServedAtTheRateOfTheNodes(t *testing.T) {
 		nodes            int
 		service          time.Duration
 		slow             int // one node is so many times slower; 0: none is
+		own              int // nodes with a go-redis client of the caller's
 	}{
-		{1, 10, 3, 200 * time.Microsecond, 0},
-		{1, 1000, 3, 200 * time.Microsecond, 0},
-		{1, 300, 3, 5 * time.Millisecond, 0},
-		{1, 500, 5, 200 * time.Microsecond, 10},
-		{8, 60, 3, 200 * time.Microsecond, 0},
-		{100, 1, 3, time.Millisecond, 0},
+		{1, 10, 3, 200 * time.Microsecond, 0, 0},
+		{1, 1000, 3, 200 * time.Microsecond, 0, 0},
+		{1, 300, 3, 5 * time.Millisecond, 0, 0},
+		{1, 500, 5, 200 * time.Microsecond, 10, 0},
+		{8, 60, 3, 200 * time.Microsecond, 0, 0},
+		{100, 1, 3, time.Millisecond, 0, 0},
+		{1, 1000, 3, 200 * time.Microsecond, 0, 3},
+		{8, 125, 3, time.Millisecond, 0, 3},
 	} {
-		testkit.Run(t, fmt.Sprintf("%d of %d clients, %d nodes of %v, %d", tt.callers, tt.clients, tt.nodes, tt.service, tt.slow), func(t *testing.T) {
-			all, servers := clients(t, tt.nodes, tt.clients)
+		testkit.Run(t, fmt.Sprintf("%+v", tt), func(t *testing.T) {
+			all, servers := clients(t, tt.nodes, tt.clients, tt.own)
 			for i, s := range servers {
 				service := tt.service
 				if i == 0 && tt.slow > 0 {
@@ -125,16 +142,20 @@ func TestTheRateIsBackAfterAStall(t *testing.T) {
 		callers int
 		think   time.Duration // at most, between two calls
 		refuses bool          // the nodes refuse connections
+		own     int           // nodes with a go-redis client of the caller's
 	}{
-		{"all nodes for 3 s", 3, 3, 3 * time.Second, 500, 16 * time.Second, false},
-		{"all nodes for 20 s", 3, 3, 20 * time.Second, 500, 16 * time.Second, false},
-		{"all nodes for 8 s, under full load", 3, 3, 8 * time.Second, 300, 0, false},
-		{"a quorum for 8 s", 3, 2, 8 * time.Second, 500, 16 * time.Second, false},
-		{"two of five nodes for 8 s", 5, 2, 8 * time.Second, 500, 16 * time.Second, false},
-		{"all nodes refuse connections for 8 s, under full load", 3, 3, 8 * time.Second, 1000, 0, true},
+		{"all nodes for 3 s", 3, 3, 3 * time.Second, 500, 16 * time.Second, false, 0},
+		{"all nodes for 20 s", 3, 3, 20 * time.Second, 500, 16 * time.Second, false, 0},
+		{"all nodes for 8 s, under full load", 3, 3, 8 * time.Second, 300, 0, false, 0},
+		{"a quorum for 8 s", 3, 2, 8 * time.Second, 500, 16 * time.Second, false, 0},
+		{"two of five nodes for 8 s", 5, 2, 8 * time.Second, 500, 16 * time.Second, false, 0},
+		{"all nodes refuse connections for 8 s, under full load", 3, 3, 8 * time.Second, 1000, 0, true, 0},
+		{"own, all nodes for 3 s", 3, 3, 3 * time.Second, 500, 16 * time.Second, false, 3},
+		{"own, all nodes for 8 s, under full load", 3, 3, 8 * time.Second, 300, 0, false, 3},
+		{"own, two of five nodes for 8 s", 5, 2, 8 * time.Second, 500, 16 * time.Second, false, 5},
 	} {
 		testkit.Run(t, tt.what, func(t *testing.T) {
-			all, servers := clients(t, tt.nodes, 2)
+			all, servers := clients(t, tt.nodes, 2, tt.own)
 			testkit.Each(servers, func(s *embedded.Server) { serve(s, service) })
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
