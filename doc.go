@@ -81,8 +81,7 @@
 //     rate before it. New locks wait while renewals take more than half of a node's time.
 //  13. The slowness of the process is never charged to a node. A node timeout begins with the
 //     sending of a call, and with each answer of the node. Delays of the process's timers and
-//     goroutines do not count. A validity never moves. (For a node of node.New the timeout is a
-//     deadline.)
+//     goroutines do not count. A validity never moves.
 //  14. A name that is no longer used leaves nothing at the nodes. Its last key expires at most the
 //     TTL plus five minutes after its last use. Latches are kept for their retention, and counters
 //     shared with Redisson clients for years.

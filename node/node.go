@@ -5,8 +5,8 @@
 //
 // Packages redlock and multilock make locks of several nodes. For the other kinds of locks on a
 // single node, use a redlock.Client of that node alone. A script is sent to a node exactly once,
-// because a script may have run even if its reply was lost. Every call has its own deadline. A call
-// that fails at the node returns a *[quorumlock.NodeError].
+// because a script may have run even if its reply was lost. A call that fails at the node returns a
+// *[quorumlock.NodeError].
 package node
 
 import (
@@ -142,7 +142,8 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 //
 // Calls of a node from Dial share pipelines. They also share scripts, unless the server is part of
 // a cluster or behind a proxy. Calls of a node from New go one by one over the client's
-// connections, like its other commands. Calls for one waiter are sent in order, and so are those
+// connections, like its other commands, and wait in the node while all of its PoolSize are in use.
+// Calls for one waiter are sent in order, and so are those
 // that queue the callers of one exclusive lock. Two callers of one process that come within a round
 // trip may still be served in another order: if an answer takes longer than a sixteenth of
 // WithNodeTimeout, or of the time until the deadline of ctx, or if they want the lock in different
@@ -150,10 +151,9 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // hooks see each call, with the values of the waiting caller's ctx. A cluster client sends each
 // call to the server of the key.
 //
-// A client may apply the deadlines of its calls (ContextTimeoutEnabled). If connecting then takes
-// longer than a call may, the node opens the connection with a PING of its own. Without
-// ContextTimeoutEnabled, a call may be sent after its deadline, if connecting was slow. The limits
-// of [Dial] on replies do not apply. The node does not detect an address that leads to several
+// After a call's node timeout, the client goes on reading its answer, so that a slow server does not
+// lose its connections: for 1.5 s or WithTimeout, or without ContextTimeoutEnabled until the
+// client's own ReadTimeout. The limits of [Dial] on replies do not apply. The node does not detect an address that leads to several
 // servers; only redlock.Client.Diagnose does. go-redis logs the client's failed dials to stderr:
 // see redis.SetLogger.
 func New(client redis.UniversalClient, opts ...Option) (*Node, error) {

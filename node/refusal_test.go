@@ -69,8 +69,8 @@ func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {
 			busy := client.Conn()
 			defer busy.Close() //nolint:errcheck // the client is closed next
 			testkit.Must(t, busy.Ping(t.Context()).Err(), "Ping")
-			_, err := n.Mutex("x", quorumlock.WithNodeTimeout(50*time.Millisecond)).TryLock(t.Context())
-			says(t, "TryLock", err, "all 1 connections of the client's pool are in use")
+			_, err := n.Mutex("x", quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithWait(time.Second)).Lock(t.Context())
+			says(t, "Lock", err, "all 1 connections of the client's pool are in use")
 		})
 	}
 }

@@ -36,14 +36,17 @@ type line struct {
 // do sends the calls once the request before them in their line is over, unless their limit
 // ends first.
 func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
-	over := make(chan struct{})
+	if s.node.pool.recall(calls) {
+		answer(unanswered(calls, s.node.target.Load().recalled))
+		return
+	}
+	over, t := make(chan struct{}), s.node.pool.listen(context.WithoutCancel(ctx), limit, calls)
 	before := s.enter(l, over)
 	own, ahead := s.join(calls, over)
 	wait := patienceOf(ctx, limit)
 	err := s.node.locks.Go(func() {
 		defer s.leave(l, over, own)
-		quiet := s.node.pool.listen(context.WithoutCancel(ctx), limit)
-		defer s.node.pool.stop(quiet)
+		defer s.node.pool.stop(t)
 		if ahead != nil {
 			ahead.wait(wait)
 		}
@@ -51,17 +54,18 @@ func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wi
 			defer func() { <-before }() // the next request waits for this one, too
 			select {
 			case <-before:
-			case <-quiet.Done():
+			case <-t.Done():
 			}
-			if quiet.isOver() {
+			if t.Err() != nil || t.isOver() {
 				answer(unanswered(calls, s.node.unsentNow()))
 				return
 			}
 		}
 		// A batch of renewals or releases does not wait for one of them: each has retries of its own.
-		answer(s.node.sendAlone(l.lane, quiet, limit, calls, l.lane == client.Foreground || len(calls) == 1))
+		answer(s.node.sendAlone(l.lane, t, limit, calls, l.lane == client.Foreground || len(calls) == 1))
 	})
 	if err != nil {
+		s.node.pool.stop(t)
 		s.leave(l, over, own)
 		answer(unanswered(calls, s.node.Failure(err, false)))
 	}

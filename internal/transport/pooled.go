@@ -1,16 +1,19 @@
 package transport
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/client"
 	"github.com/quorumlock/quorumlock/internal/errs/refusal"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -24,90 +27,128 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// pool has the calls that use connections of the client, and those that wait for one. So a call that
-// is given up while it waits is never sent, and a node that is slower than its callers does no work
-// for callers that have left.
+// pool has the requests that use connections of the client, and those that wait for one. So a request
+// whose time ends while it waits is never sent, and neither are an attempt and its release that meet
+// there: a node that is slower than its callers does no work for callers that have left.
 type pool struct {
-	mu      sync.Mutex
-	size    int               // connections of the client; 0 if it has several pools
-	most    int               // of these may be in use now: see leave
-	changed time.Time         // when most was last halved
-	unsent  map[*silence]bool // of the calls that have no connection yet
-	waits   [2]list.List      // of *turn, by lane: the calls that wait for a connection
-	sent    list.List         // of *turn, in the order of sending
+	mu       sync.Mutex
+	free     int              // connections that no request uses; plenty if the client has several pools
+	unsent   map[*turn]bool   // the requests that have no connection yet
+	attempts map[string]*turn // those of them that are first attempts, by waiter
+	waits    [2]list.List     // of *turn, by lane: the requests that wait for a connection
+	sent     list.List        // of *turn, in the order of sending
 }
 
-// turn is the use of a connection.
+// turn is the use of a connection by a request.
 type turn struct {
-	quiet *silence
-	limit time.Duration
-	come  chan struct{} // closed when there is a connection
-	begun time.Time     // when it was closed
-	at    *list.Element // in one of the lists
+	*silence
+	waiter   string        // of a first attempt
+	calls    []wire.Call   // of a first attempt
+	come     chan struct{} // closed when there is a connection, or the attempt is recalled
+	recalled bool
+	at       *list.Element // in one of the lists
 }
 
 // init sets the number of connections that the client may have.
 func (p *pool) init(rdb redis.UniversalClient) {
-	p.unsent = make(map[*silence]bool)
-	c, ok := rdb.(*redis.Client)
-	if !ok { // a cluster has a pool for each server
-		return
+	p.unsent, p.attempts, p.free = make(map[*turn]bool), make(map[string]*turn), math.MaxInt32
+	if c, ok := rdb.(*redis.Client); ok { // a cluster has a pool for each server
+		p.free = c.Options().PoolSize
+		if most := c.Options().MaxActiveConns; most > 0 {
+			p.free = min(p.free, most)
+		}
 	}
-	p.size = c.Options().PoolSize
-	if most := c.Options().MaxActiveConns; most > 0 {
-		p.size = min(p.size, most)
-	}
-	p.most = p.size
 }
 
-// listen returns the silence of a call that is yet to be sent. End it with stop.
-func (p *pool) listen(ctx context.Context, limit time.Duration) *silence {
-	quiet := newSilence(ctx, limit)
+// listen returns the turn of a request that is yet to be sent. End it with stop.
+func (p *pool) listen(ctx context.Context, limit time.Duration, calls []wire.Call) *turn {
+	t := &turn{silence: newSilence(ctx, limit), come: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unsent[quiet] = true
-	return quiet
+	p.unsent[t] = true
+	if waiter := calls[0].Waiter(); waiter != "" && all(calls, (*wire.Call).IsFirst) {
+		t.waiter, t.calls = waiter, calls
+		p.attempts[waiter] = t
+	}
+	return t
 }
 
-func (p *pool) stop(quiet *silence) {
-	quiet.stop()
+func (p *pool) stop(t *turn) {
+	t.stop()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.unsent, quiet)
+	p.forget(t)
+}
+
+// forget makes a turn one that cannot be recalled. The caller holds mu.
+func (p *pool) forget(t *turn) {
+	delete(p.unsent, t)
+	if p.attempts[t.waiter] == t {
+		delete(p.attempts, t.waiter)
+	}
+}
+
+// recall reports whether the calls release all of an attempt that has not been sent. Then neither is
+// sent.
+func (p *pool) recall(calls []wire.Call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.attempts[calls[0].Waiter()]
+	same := func(a, b wire.Call) bool { return bytes.Equal(a.AppendKey(nil, 0), b.AppendKey(nil, 0)) }
+	if t == nil || !all(calls, (*wire.Call).GivesBack) || !slices.EqualFunc(t.calls, calls, same) {
+		return false
+	}
+	p.forget(t)
+	t.recalled = true
+	close(t.come)
+	return true
 }
 
 // enter waits for a connection, ahead of the foreground's calls for a call of the background. It
-// returns nil if the silence ends first.
-func (p *pool) enter(lane client.Lane, quiet *silence, limit time.Duration) *turn {
-	t := &turn{quiet: quiet, limit: limit, come: make(chan struct{})}
+// reports whether there is one.
+func (p *pool) enter(lane client.Lane, t *turn) bool {
 	p.mu.Lock()
-	t.at = p.waits[lane].PushBack(t)
-	p.next()
+	if !t.recalled {
+		t.at = p.waits[lane].PushBack(t)
+		p.next()
+	}
 	p.mu.Unlock()
 	select {
 	case <-t.come:
-		return t
-	case <-quiet.Done():
+	case <-t.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
 	case <-t.come:
-		return t
+		if !t.recalled && t.Err() == nil {
+			return true
+		}
+		if !t.recalled {
+			p.end(t)
+			return false
+		}
 	default:
-		p.waits[lane].Remove(t.at)
-		return nil
 	}
+	if t.at != nil {
+		p.waits[lane].Remove(t.at)
+	}
+	return false
 }
 
 // next gives the free connections to calls that wait. The caller holds mu.
 func (p *pool) next() {
 	for _, lane := range []client.Lane{client.Background, client.Foreground} {
 		line := &p.waits[lane]
-		for line.Len() > 0 && (p.size == 0 || p.sent.Len() < p.most) {
+		for line.Len() > 0 && p.free > 0 {
 			t := line.Remove(line.Front()).(*turn)
-			delete(p.unsent, t.quiet)
-			t.at, t.begun = p.sent.PushBack(t), time.Now()
+			if t.recalled {
+				continue
+			}
+			p.forget(t)
+			t.heard() // the limit begins with the sending
+			t.at = p.sent.PushBack(t)
+			p.free--
 			close(t.come)
 		}
 	}
@@ -115,46 +156,57 @@ func (p *pool) next() {
 
 // leave gives the connection back. An answer begins anew the limits of all calls that were sent
 // later, or are yet to be sent: the node serves its calls in turn.
-//
-// If an answer takes much of the limit, fewer connections are used: many clients together would
-// otherwise ask a slow node for more than it can answer in time. Their number is halved once a
-// round trip, and rises by one with each quick answer.
 func (p *pool) leave(t *turn, answered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	switch took := now.Sub(t.begun); {
-	case took < t.limit/8 && answered:
-		p.most = min(p.most+1, p.size)
-	case took > t.limit/4 && t.begun.After(p.changed):
-		p.most, p.changed = max(p.most/2, 1), now
-	}
 	if answered {
 		for e := t.at.Next(); e != nil; e = e.Next() {
-			e.Value.(*turn).quiet.heard()
+			e.Value.(*turn).heard()
 		}
-		for quiet := range p.unsent {
-			quiet.heard()
+		for other := range p.unsent {
+			other.heard()
 		}
 	}
+	p.end(t)
+}
+
+// end gives the connection back. The caller holds mu.
+func (p *pool) end(t *turn) {
 	p.sent.Remove(t.at)
+	p.free++
 	p.next()
 }
 
-// sendAlone runs scripts in one round trip. It returns once the silence ends. Then the client still
-// reads the answer, for maxPatience at most, so that a slow node does not lose its connections. For
-// patient, see roundTrip.
-func (n *Node) sendAlone(lane client.Lane, quiet *silence, limit time.Duration, calls []wire.Call, patient bool) []wire.Reply {
-	t := n.pool.enter(lane, quiet, limit)
-	if t == nil {
+// sending is the ctx of a call for go-redis, which waits for a connection until the silence ends. Once
+// it has sent the call, it knows only the deadline, and reads the answer until then: otherwise a slow
+// node would lose a connection with each late answer.
+type sending struct {
+	*silence
+	deadline time.Time
+}
+
+func (s sending) Deadline() (time.Time, bool) { return s.deadline, true }
+
+func (s sending) Err() error {
+	if s.silence.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// sendAlone runs scripts in one round trip. It returns once the silence ends, or the node is closed.
+// For patient, see roundTrip.
+func (n *Node) sendAlone(lane client.Lane, t *turn, limit time.Duration, calls []wire.Call, patient bool) []wire.Reply {
+	if !n.pool.enter(lane, t) {
+		if t.recalled {
+			return unanswered(calls, n.target.Load().recalled)
+		}
 		return unanswered(calls, n.Failure(n.usedUp(errUnsent), true))
 	}
-	answers, until := make(chan []wire.Reply, 1), time.Now().Add(limit)
-	err := n.locks.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(quiet), max(limit, maxPatience))
-		defer cancel()
-		replies := n.roundTrip(ctx, until, calls, patient)
-		n.pool.leave(t, slices.ContainsFunc(replies, func(r wire.Reply) bool { return r.Err == nil || answered(errors.Unwrap(r.Err)) }))
+	answers := make(chan []wire.Reply, 1)
+	err := n.locks.Aside(func() {
+		replies, serves := n.inParts(t, limit, calls, patient)
+		n.pool.leave(t, serves)
 		answers <- replies
 	})
 	if err != nil {
@@ -164,16 +216,44 @@ func (n *Node) sendAlone(lane client.Lane, quiet *silence, limit time.Duration, 
 	select {
 	case replies := <-answers:
 		return replies
-	case <-quiet.Done():
+	case <-t.Done():
 		reload(n.client)
-		return unanswered(calls, n.Failure(n.usedUp(context.DeadlineExceeded), false))
+		err = n.usedUp(context.DeadlineExceeded)
+	case <-n.open.Done():
+		err = quorumlock.ErrClosed
 	}
+	return unanswered(calls, n.Failure(err, false))
+}
+
+// firstPart is the number of calls in the first part of a request: see inParts.
+const firstPart = 16
+
+// inParts runs scripts in several round trips if they are many. The answer to a part begins the limit
+// anew: while go-redis reads a long pipeline, nobody sees that the node answers. Each part is twice as
+// long as the one before it, but half as long if that one took much of the limit.
+func (n *Node) inParts(t *turn, limit time.Duration, calls []wire.Call, patient bool) (replies []wire.Reply, serves bool) {
+	for part := firstPart; len(calls) > 0 && t.Err() == nil; {
+		now, some := time.Now(), calls[:min(part, len(calls))]
+		ctx := sending{t.silence, now.Add(max(limit, n.config.Timeout, maxPatience))}
+		r, ok := n.roundTrip(ctx, now.Add(limit), some, patient)
+		replies, calls = append(replies, r...), calls[len(some):]
+		if !ok {
+			break
+		}
+		t.heard()
+		serves = true
+		if part *= 2; time.Since(now) > limit/8 {
+			part = max(part/4, 1)
+		}
+	}
+	return append(replies, unanswered(calls, n.Failure(n.usedUp(errUnsent), true))...), serves
 }
 
 // roundTrip calls the scripts by their SHAs. It sends a call again only if the call has not run: with
 // the source of a script that the node does not know, and after a pause while the slot of its keys
-// moves, but not later than until. Without patience, a call whose slot moves fails.
-func (n *Node) roundTrip(ctx context.Context, until time.Time, calls []wire.Call, patient bool) []wire.Reply {
+// moves, but not later than until, and not once ctx is done. Without patience, a call whose slot moves
+// fails. serves reports that a server has answered.
+func (n *Node) roundTrip(ctx context.Context, until time.Time, calls []wire.Call, patient bool) (replies []wire.Reply, serves bool) {
 	if n.cluster {
 		n.askForShards(ctx)
 	}
@@ -199,14 +279,15 @@ func (n *Node) roundTrip(ctx context.Context, until time.Time, calls []wire.Call
 				cmds[i] = alone(ctx, "eval", n.scriptFor(calls[i].Script).Source, calls[i])
 			}
 		}
-		if len(todo) == 0 || moves && !n.sleep(ctx, until, pause) {
+		if len(todo) == 0 || ctx.Err() != nil || moves && !n.sleep(ctx, until, pause) {
 			break
 		}
 		slices.Reverse(todo)
 	}
 
-	replies := make([]wire.Reply, len(calls))
+	replies = make([]wire.Reply, len(calls))
 	for i, cmd := range cmds {
+		serves = serves || cmd.Err() == nil || answered(cmd.Err())
 		if err := cmd.Err(); err != nil {
 			said := newServerError(err.Error())
 			why, _ := refusal.Of(said)
@@ -227,7 +308,7 @@ func (n *Node) roundTrip(ctx context.Context, until time.Time, calls []wire.Call
 		}
 		replies[i].Value = cmd.Val()
 	}
-	return replies
+	return replies, serves
 }
 
 // The pauses between two tries of a call whose slot moves.

@@ -134,7 +134,7 @@ type silence struct {
 func newSilence(parent context.Context, limit time.Duration) *silence {
 	s := new(silence)
 	s.Context, s.cancel = context.WithCancel(parent)
-	s.heard()
+	s.left.Store(watches)
 	started := make(chan struct{})
 	s.timer = time.AfterFunc(limit/watches, func() {
 		<-started
@@ -149,8 +149,11 @@ func newSilence(parent context.Context, limit time.Duration) *silence {
 	return s
 }
 
-// heard begins the limit anew.
-func (s *silence) heard() { s.left.Store(watches) }
+// heard begins the limit anew, unless it is over.
+func (s *silence) heard() {
+	for left := s.left.Load(); left > 0 && !s.left.CompareAndSwap(left, watches); left = s.left.Load() {
+	}
+}
 
 // isOver reports whether less than the watches-th part of the limit is left.
 func (s *silence) isOver() bool { return s.left.Load() <= 1 }

@@ -31,6 +31,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/client/subscriptions.go":  reflect.TypeFor[lockorder.Subscriptions](),
 	"internal/transport/hub.go":         reflect.TypeFor[lockorder.Hub](),
 	"internal/transport/lane.go":        reflect.TypeFor[lockorder.Leaf](),
+	"internal/transport/pooled.go":      reflect.TypeFor[lockorder.Leaf](),
 	"internal/transport/movingslots.go": reflect.TypeFor[lockorder.Leaf](),
 	"internal/transport/servers.go":     reflect.TypeFor[lockorder.Leaf](),
 	"internal/transport/shards.go":      reflect.TypeFor[lockorder.Leaf](),
