@@ -141,10 +141,21 @@ func (s *collector) collect(ctx, waiting context.Context) (got bool, err error) 
 	switch {
 	case err == nil && s.settle(ctx, s.all):
 		return true, nil
-	case err == nil || waiting.Err() == nil && errors.Is(err, context.Canceled): // see lockAll
+	case err == nil:
 		err = ctx.Err()
+	default:
+		err = ownCancel(waiting, err)
 	}
 	return false, s.refusal(waiting, err, s.all)
+}
+
+// ownCancel returns an error of lockAll, without the one of its own cancellation: waiting may be done
+// by now, or not.
+func ownCancel(waiting context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && !errors.Is(waiting.Err(), context.Canceled) {
+		return waiting.Err()
+	}
+	return err
 }
 
 // enter enters n holds that ctx has. It returns none if ctx has no hold of the semaphore.
