@@ -88,6 +88,8 @@ var bugs = []mutation.Bug{
 		"func(yield func(*request) bool) { for t := range u.fresh.all() { if !yield(t) { return } }; u.begun.all()(yield) }", tests("node", "TestAttemptsGoLast")),
 	bug("the limit of a call begins when it is queued", "internal/transport lane.expire", "later(since, l.meter.heard)", "since", tests("node", "TestCallsOverLanes")),
 	bug("a handshake has one limit in all", "internal/transport guard.Read", "g.heard()", "", tests("node", "TestASlowServerIsConnectedTo")),
+	bug("an answer through a client of the caller's does not count for the calls that wait", "internal/transport pool.leave", "other.heard()", "_ = other", tests("redlock/internal/tests/crowd", "TestABurstIsServedAtTheRateOfTheNodes")),
+	bug("many calls through a client of the caller's go in one part", "internal/transport Node.inParts", "calls[:min(part, len(calls))]", "calls", tests("redlock/internal/tests/crowd", "TestTheRateIsBackAfterAStall")),
 	bug("a slow server loses its connections", "internal/transport lane.patience", "min(longer, maxPatience)", "0", tests("node", "TestASlowServerKeepsItsConnections")),
 	bug("an attempt that is not sent keeps its place", "internal/engine Limit.Return", "l.flight--", "", core(4000, "a place returns")),
 	bug("an attempt that is answered keeps its place", "internal/engine Limit.Landed", "l.flight--", "", core(400, "a place returns")),
