@@ -81,9 +81,19 @@ func warm(n *node.Node, p *tap) {
 // inTap runs a test with a node whose connections are recorded, and with asked calls.
 func inTap(t *testing.T, test func(t *testing.T, p *tap, n *node.Node, a *asked)) {
 	t.Helper()
+	inTapOf(t, func(t *testing.T, p *tap) *node.Node { return dial(t, "redis://h", node.WithDialer(p.dial)) }, test)
+}
+
+// ofOne is a node over a client with a single connection.
+func ofOne(t *testing.T, p *tap) *node.Node {
+	return over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: p.dial, PoolSize: 1}))
+}
+
+func inTapOf(t *testing.T, connect func(t *testing.T, p *tap) *node.Node, test func(t *testing.T, p *tap, n *node.Node, a *asked)) {
+	t.Helper()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		p := &tap{s: s}
-		n := dial(t, "redis://h", node.WithDialer(p.dial))
+		n := connect(t, p)
 		warm(n, p)
 		test(t, p, n, newAsked())
 	})
@@ -442,31 +452,32 @@ func TestAnUnsentAttemptIsRecalled(t *testing.T) {
 		"of another waiter":          {[][]wire.Call{attempt("a"), {wire.Release("a", "c~1:8.1", 1).At(0)}}, 0},
 		"twice":                      {[][]wire.Call{attempt("a"), {release("a")}, {release("a")}}, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inTap(t, func(t *testing.T, p *tap, n *node.Node, a *asked) {
-				a.do(n, "flight", time.Second)
-				synctest.Wait()
-				a.do(n, "first", time.Second)
-				recalled := 0
-				for i, calls := range tt.asks {
-					a.asks(n, fmt.Sprint(i), calls...)
+		test := func(t *testing.T, p *tap, n *node.Node, a *asked) {
+			a.do(n, "flight", time.Second)
+			synctest.Wait()
+			a.do(n, "first", time.Second)
+			recalled := 0
+			for i, calls := range tt.asks {
+				a.asks(n, fmt.Sprint(i), calls...)
+			}
+			synctest.Wait()
+			for i := range tt.asks {
+				if err := a.err(fmt.Sprint(i)); errors.Is(err, wire.ErrRecalled) && wire.IsUnsent(err) {
+					recalled++
 				}
-				for i := range tt.asks {
-					if err := a.err(fmt.Sprint(i)); errors.Is(err, wire.ErrRecalled) && wire.IsUnsent(err) {
-						recalled++
-					}
+			}
+			settle(time.Second)
+			if sent := strings.Count(strings.Join(p.writes, ""), "c~1:7.1"); recalled != tt.want || sent > 0 != (recalled < len(tt.asks)) && name != "of a later attempt" {
+				t.Errorf("%d of %d are recalled, want %d; sent %d times", recalled, len(tt.asks), tt.want, sent)
+			}
+			for i := range tt.asks {
+				if key := fmt.Sprint(i); a.answers[key] != 1 {
+					t.Errorf("%s was answered %d times", key, a.answers[key])
 				}
-				settle(time.Second)
-				if sent := strings.Count(strings.Join(p.writes, ""), "c~1:7.1"); recalled != tt.want || sent > 0 != (recalled < len(tt.asks)) && name != "of a later attempt" {
-					t.Errorf("%d of %d are recalled, want %d; sent %d times", recalled, len(tt.asks), tt.want, sent)
-				}
-				for i := range tt.asks {
-					if key := fmt.Sprint(i); a.answers[key] != 1 {
-						t.Errorf("%s was answered %d times", key, a.answers[key])
-					}
-				}
-			})
-		})
+			}
+		}
+		t.Run(name, func(t *testing.T) { inTap(t, test) })
+		t.Run(name+", over a client of the caller's", func(t *testing.T) { inTapOf(t, ofOne, test) })
 	}
 }
 

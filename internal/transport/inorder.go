@@ -36,11 +36,11 @@ type line struct {
 // do sends the calls once the request before them in their line is over, unless their limit
 // ends first.
 func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wire.Call, answer func([]wire.Reply)) {
-	if s.node.pool.recall(calls) {
+	over, t := make(chan struct{}), s.node.pool.listen(context.WithoutCancel(ctx), limit, calls)
+	if t == nil {
 		answer(unanswered(calls, s.node.target.Load().recalled))
 		return
 	}
-	over, t := make(chan struct{}), s.node.pool.listen(context.WithoutCancel(ctx), limit, calls)
 	before := s.enter(l, over)
 	own, ahead := s.join(calls, over)
 	wait := patienceOf(ctx, limit)

@@ -60,13 +60,25 @@ func (p *pool) init(rdb redis.UniversalClient) {
 	}
 }
 
-// listen returns the turn of a request that is yet to be sent. End it with stop.
+// listen returns the turn of a request that is yet to be sent. End it with stop. It returns nil if the
+// calls release all of an attempt that has not been sent. Then neither is sent. Any other call of the
+// waiter makes its attempt final.
 func (p *pool) listen(ctx context.Context, limit time.Duration, calls []wire.Call) *turn {
-	t := &turn{silence: newSilence(ctx, limit), come: make(chan struct{})}
+	same := func(a, b wire.Call) bool { return bytes.Equal(a.AppendKey(nil, 0), b.AppendKey(nil, 0)) }
+	waiter := calls[0].Waiter()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	a := p.attempts[waiter]
+	delete(p.attempts, waiter)
+	if a != nil && all(calls, (*wire.Call).GivesBack) && slices.EqualFunc(a.calls, calls, same) {
+		p.forget(a)
+		a.recalled = true
+		close(a.come)
+		return nil
+	}
+	t := &turn{silence: newSilence(ctx, limit), come: make(chan struct{})}
 	p.unsent[t] = true
-	if waiter := calls[0].Waiter(); waiter != "" && all(calls, (*wire.Call).IsFirst) {
+	if a == nil && waiter != "" && all(calls, (*wire.Call).IsFirst) {
 		t.waiter, t.calls = waiter, calls
 		p.attempts[waiter] = t
 	}
@@ -86,22 +98,6 @@ func (p *pool) forget(t *turn) {
 	if p.attempts[t.waiter] == t {
 		delete(p.attempts, t.waiter)
 	}
-}
-
-// recall reports whether the calls release all of an attempt that has not been sent. Then neither is
-// sent.
-func (p *pool) recall(calls []wire.Call) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.attempts[calls[0].Waiter()]
-	same := func(a, b wire.Call) bool { return bytes.Equal(a.AppendKey(nil, 0), b.AppendKey(nil, 0)) }
-	if t == nil || !all(calls, (*wire.Call).GivesBack) || !slices.EqualFunc(t.calls, calls, same) {
-		return false
-	}
-	p.forget(t)
-	t.recalled = true
-	close(t.come)
-	return true
 }
 
 // enter waits for a connection, ahead of the foreground's calls for a call of the background. It
