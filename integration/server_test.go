@@ -137,6 +137,7 @@ func (s *server) pause(t *testing.T) {
 		if !strings.Contains(err.Error(), "unable to freeze") { // a process that waits for a disk cannot be frozen just then
 			t.Fatal(err)
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	t.Cleanup(func() { s.resume(t) })
 }

@@ -22,13 +22,13 @@ type unknownScript struct{}
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
 func (unknownScript) RedisError()   {}
 
-// A client may still be working on calls once they are over. By then, their caller may use their
-// memory for other calls. They are not sent again.
+// A client may still be working on calls when their caller uses their memory for others. Those whose
+// limit has not passed may be sent again, and have kept their own arguments. The others are not.
 func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T) {
-	for name, heeds := range map[string]bool{"deadlines are heeded": true, "deadlines are not heeded": false} {
+	for name, live := range map[string]bool{"the limit has not passed": true, "the limit has passed": false} {
 		testkit.Run(t, name, func(t *testing.T) {
 			servers, _ := testkit.Nodes(t, 1)
-			rdb := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: heeds})
+			rdb := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: live})
 			until, tries, resent := make(chan struct{}), 0, []any(nil)
 			rdb.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
 				if !isScript(cmds[0]) {
@@ -48,7 +48,7 @@ func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T)
 			want := calls[0].Args()
 			answered := make(chan []wire.Reply, 1)
 			transport.Of(over(t, rdb)).Do(t.Context(), client.Foreground, time.Second, calls, func(r []wire.Reply) { answered <- r })
-			if !heeds {
+			if !live {
 				if r := <-answered; r[0].Err == nil {
 					t.Error("control: the calls are not over")
 				}
@@ -57,7 +57,7 @@ func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T)
 			calls[0] = wire.Leave("y", "c:2", false)
 			close(until)
 			synctest.Wait()
-			if !heeds {
+			if !live {
 				want = nil
 			}
 			var sent []string

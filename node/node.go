@@ -142,20 +142,21 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 //
 // Calls of a node from Dial share pipelines. They also share scripts, unless the server is part of
 // a cluster or behind a proxy. Calls of a node from New go one by one over the client's
-// connections, like its other commands, and wait in the node while all of its PoolSize are in use.
-// Calls for one waiter are sent in order, and so are those
-// that queue the callers of one exclusive lock. Two callers of one process that come within a round
-// trip may still be served in another order: if an answer takes longer than a sixteenth of
-// WithNodeTimeout, or of the time until the deadline of ctx, or if they want the lock in different
-// ways, such as a reader and a writer, or a Mutex and a MultiLock that contains it. The client's
-// hooks see each call, with the values of the waiting caller's ctx. A cluster client sends each
-// call to the server of the key.
+// connections, like its other commands, and wait in the node while PoolSize of them are in use (not
+// for a cluster client). Calls for one waiter are sent in order, and so are those that queue the
+// callers of one exclusive lock. Two callers of one process that come within a round trip may still
+// be served in another order: if an answer takes longer than a sixteenth of WithNodeTimeout, or of
+// the time until the deadline of ctx, or if they want the lock in different ways, such as a reader
+// and a writer, or a Mutex and a MultiLock that contains it. The client's hooks see each call, with
+// the values of the waiting caller's ctx. A cluster client sends each call to the server of the
+// key.
 //
-// After a call's node timeout, the client goes on reading its answer, so that a slow server does not
-// lose its connections: for 1.5 s or WithTimeout, or without ContextTimeoutEnabled until the
-// client's own ReadTimeout. The limits of [Dial] on replies do not apply. The node does not detect an address that leads to several
-// servers; only redlock.Client.Diagnose does. go-redis logs the client's failed dials to stderr:
-// see redis.SetLogger.
+// After a call's node timeout, the client goes on reading its answer, so that a slow server does
+// not lose its connections: for its ReadTimeout. With ContextTimeoutEnabled, that is at most the
+// longest of 1.5 s, WithTimeout and the node timeout, from the sending on. The limits of [Dial] on
+// replies do not apply. The node does not detect an address that leads to several servers; only
+// redlock.Client.Diagnose does. go-redis logs the client's failed dials to stderr: see
+// redis.SetLogger.
 func New(client redis.UniversalClient, opts ...Option) (*Node, error) {
 	n, err := transport.New(client, configure(opts))
 	if err != nil {

@@ -143,7 +143,7 @@ func TestAConnectionThatTakesLongerThanACallIsMadeAllTheSame(t *testing.T) {
 	ways := maps.Clone(clients)
 	ways["a cluster"] = func(t *testing.T, s *embedded.Server) *node.Node {
 		n := cluster(t, s, true)
-		testkit.Send(t.Context(), n, count("a")) // go-redis asks for the commands of a cluster under a mutex, which stops the bubble
+		testkit.Send(t.Context(), n, count("a")) // go-redis asks for the commands of a cluster under a mutex, which stops the bubble's clock
 		return n
 	}
 	each(t, ways, func(t *testing.T, s *embedded.Server, n *node.Node) {

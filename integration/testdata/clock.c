@@ -1,6 +1,6 @@
 // A library for LD_PRELOAD: the wall clock, as far from the true one as the file /clock/offset says, in seconds.
-// It is linked with nothing and asks the kernel alone, so that it fits the C library of any image. The file is read every 5 ms at
-// most: a server asks for the time several times a command.
+// It is linked with nothing and asks the kernel alone, so that it fits the C library of any image. The file is read at most every
+// 5 ms: a server asks for the time several times a command.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>

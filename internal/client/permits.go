@@ -149,8 +149,8 @@ func (s *collector) collect(ctx, waiting context.Context) (got bool, err error) 
 	return false, s.refusal(waiting, err, s.all)
 }
 
-// ownCancel returns an error of lockAll, without the one of its own cancellation: waiting may be done
-// by now, or not.
+// ownCancel hides lockAll's own cancellation: it returns the error of waiting instead, or nil if
+// waiting goes on.
 func ownCancel(waiting context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && !errors.Is(waiting.Err(), context.Canceled) {
 		return waiting.Err()

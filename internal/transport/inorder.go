@@ -67,7 +67,7 @@ func (s *single) do(ctx context.Context, l line, limit time.Duration, calls []wi
 	if err != nil {
 		s.node.pool.stop(t)
 		s.leave(l, over, own)
-		answer(unanswered(calls, s.node.Failure(err, false)))
+		answer(unanswered(calls, s.node.Failure(notSent{err}, false)))
 	}
 }
 

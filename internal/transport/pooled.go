@@ -27,9 +27,10 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// pool has the requests that use connections of the client, and those that wait for one. So a request
-// whose time ends while it waits is never sent, and neither are an attempt and its release that meet
-// there: a node that is slower than its callers does no work for callers that have left.
+// pool keeps track of the requests that use a connection of the client, and of those that wait for
+// one. A request whose time ends while it waits is never sent. An attempt and its release that meet in
+// the queue are not sent either. So a node that is slower than its callers does no work for callers
+// that have left.
 type pool struct {
 	mu       sync.Mutex
 	free     int              // connections that no request uses; plenty if the client has several pools
@@ -61,8 +62,8 @@ func (p *pool) init(rdb redis.UniversalClient) {
 }
 
 // listen returns the turn of a request that is yet to be sent. End it with stop. It returns nil if the
-// calls release all of an attempt that has not been sent. Then neither is sent. Any other call of the
-// waiter makes its attempt final.
+// calls release all that an unsent attempt would take: then neither the attempt nor the release is
+// sent. Any other call of the waiter makes its attempt final.
 func (p *pool) listen(ctx context.Context, limit time.Duration, calls []wire.Call) *turn {
 	same := func(a, b wire.Call) bool { return bytes.Equal(a.AppendKey(nil, 0), b.AppendKey(nil, 0)) }
 	waiter := calls[0].Waiter()
@@ -100,9 +101,9 @@ func (p *pool) forget(t *turn) {
 	}
 }
 
-// enter waits for a connection, ahead of the foreground's calls for a call of the background. It
-// reports whether there is one.
-func (p *pool) enter(lane client.Lane, t *turn) bool {
+// enter waits for a connection, and reports whether there is one. It gives up once the silence or open
+// ends. Calls of the background go first.
+func (p *pool) enter(open context.Context, lane client.Lane, t *turn) bool {
 	p.mu.Lock()
 	if !t.recalled {
 		t.at = p.waits[lane].PushBack(t)
@@ -112,23 +113,25 @@ func (p *pool) enter(lane client.Lane, t *turn) bool {
 	select {
 	case <-t.come:
 	case <-t.Done():
+	case <-open.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	has := false
 	select {
 	case <-t.come:
-		if !t.recalled && t.Err() == nil {
-			return true
-		}
-		if !t.recalled {
-			p.end(t)
-			return false
-		}
+		has = !t.recalled
 	default:
 	}
-	if t.at != nil {
+	switch {
+	case has && t.Err() == nil:
+		return true
+	case has:
+		p.end(t)
+	case t.at != nil:
 		p.waits[lane].Remove(t.at)
 	}
+	p.forget(t) // from here on nobody recalls it
 	return false
 }
 
@@ -174,8 +177,8 @@ func (p *pool) end(t *turn) {
 }
 
 // sending is the ctx of a call for go-redis, which waits for a connection until the silence ends. Once
-// it has sent the call, it knows only the deadline, and reads the answer until then: otherwise a slow
-// node would lose a connection with each late answer.
+// the call is sent, only the deadline counts, or the client's ReadTimeout without
+// ContextTimeoutEnabled. So a late answer does not cost the connection.
 type sending struct {
 	*silence
 	deadline time.Time
@@ -193,9 +196,12 @@ func (s sending) Err() error {
 // sendAlone runs scripts in one round trip. It returns once the silence ends, or the node is closed.
 // For patient, see roundTrip.
 func (n *Node) sendAlone(lane client.Lane, t *turn, limit time.Duration, calls []wire.Call, patient bool) []wire.Reply {
-	if !n.pool.enter(lane, t) {
-		if t.recalled {
+	if !n.pool.enter(n.open, lane, t) {
+		switch {
+		case t.recalled:
 			return unanswered(calls, n.target.Load().recalled)
+		case t.Err() == nil:
+			return unanswered(calls, n.Failure(notSent{quorumlock.ErrClosed}, false))
 		}
 		return unanswered(calls, n.Failure(n.usedUp(errUnsent), true))
 	}
@@ -207,7 +213,7 @@ func (n *Node) sendAlone(lane client.Lane, t *turn, limit time.Duration, calls [
 	})
 	if err != nil {
 		n.pool.leave(t, false)
-		return unanswered(calls, n.Failure(err, false))
+		return unanswered(calls, n.Failure(notSent{err}, false))
 	}
 	select {
 	case replies := <-answers:
@@ -242,7 +248,7 @@ func (n *Node) inParts(t *turn, limit time.Duration, calls []wire.Call, patient 
 			part = max(part/4, 1)
 		}
 	}
-	return append(replies, unanswered(calls, n.Failure(n.usedUp(errUnsent), true))...), serves
+	return append(replies, unanswered(calls, n.Failure(n.usedUp(errUnsent), t.Err() != nil))...), serves
 }
 
 // roundTrip calls the scripts by their SHAs. It sends a call again only if the call has not run: with
@@ -296,7 +302,7 @@ func (n *Node) roundTrip(ctx context.Context, until time.Time, calls []wire.Call
 			case string(said) != err.Error():
 				err = said
 				if says(said, "READONLY") {
-					n.leaveReplica(ctx, string(calls[i].AppendKey(nil, 0)))
+					n.leaveReplica(string(calls[i].AppendKey(nil, 0)))
 				}
 			}
 			replies[i].Err = n.Failure(err, errors.Is(ctx.Err(), context.DeadlineExceeded))
@@ -341,11 +347,13 @@ func (n *Node) sleep(ctx context.Context, until time.Time, pause time.Duration) 
 // sends a write outside a script. On a master the write changes nothing, because no lock has that
 // field. go-redis most likely uses the same connection for the write, and then closes that
 // connection.
-func (n *Node) leaveReplica(ctx context.Context, key string) {
+func (n *Node) leaveReplica(key string) {
 	if n.cluster {
 		reload(n.client)
 		return
 	}
+	ctx, cancel := context.WithTimeout(n.open, n.config.Timeout) // the call's own may be over
+	defer cancel()
 	_ = n.client.Process(ctx, once{redis.NewCmd(ctx, "hdel", key, "")})
 }
 

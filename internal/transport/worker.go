@@ -155,7 +155,7 @@ func (s *silence) heard() {
 	}
 }
 
-// isOver reports whether less than the watches-th part of the limit is left.
+// isOver reports whether at most one part of the limit, of watches, is left.
 func (s *silence) isOver() bool { return s.left.Load() <= 1 }
 
 func (s *silence) stop() {

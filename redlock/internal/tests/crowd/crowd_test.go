@@ -36,7 +36,7 @@ func serve(s *embedded.Server, service time.Duration) {
 	})
 }
 
-// clients returns clients of the same n servers. Of each, the last own nodes have a go-redis client
+// clients returns clients of the same n servers. In each, the last own nodes use a go-redis client
 // with few connections.
 func clients(t *testing.T, n, many, own int) ([]*redlock.Client, []*embedded.Server) {
 	servers, _ := testkit.Nodes(t, n)
@@ -78,7 +78,7 @@ func TestABurstIsServedAtTheRateOfTheNodes(t *testing.T) {
 		{1, 200, 3, 200 * time.Microsecond, 0, 3},
 		{4, 60, 3, 5 * time.Millisecond, 0, 3},
 	} {
-		testkit.Run(t, fmt.Sprintf("%+v", tt), func(t *testing.T) {
+		testkit.Run(t, fmt.Sprintf("%d of %d clients, %d nodes of %v, %d, %d own", tt.callers, tt.clients, tt.nodes, tt.service, tt.slow, tt.own), func(t *testing.T) {
 			all, servers := clients(t, tt.nodes, tt.clients, tt.own)
 			for i, s := range servers {
 				service := tt.service
@@ -150,7 +150,7 @@ func TestTheRateIsBackAfterAStall(t *testing.T) {
 		{"a quorum for 8 s", 3, 2, 8 * time.Second, 500, 16 * time.Second, false, 0},
 		{"two of five nodes for 8 s", 5, 2, 8 * time.Second, 500, 16 * time.Second, false, 0},
 		{"all nodes refuse connections for 8 s, under full load", 3, 3, 8 * time.Second, 1000, 0, true, 0},
-		{"own, all nodes for 8 s, under full load", 3, 3, 8 * time.Second, 300, 0, false, 3},
+		{"all nodes for 8 s, under full load, over clients of the caller's", 3, 3, 8 * time.Second, 300, 0, false, 3},
 	} {
 		testkit.Run(t, tt.what, func(t *testing.T) {
 			all, servers := clients(t, tt.nodes, 2, tt.own)
