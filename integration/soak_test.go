@@ -86,7 +86,7 @@ func TestSoak(t *testing.T) {
 	if s.sum.grants == 0 || s.rounds > 2 && s.handed.Load() == 0 {
 		t.Errorf("%d grants, %d locks handed over, want some", s.sum.grants, s.handed.Load())
 	}
-	if busy, all := machine.since(s.began), time.Since(s.began); busy > all/2 { // the library may be what keeps it busy
+	if busy, all := machine.since(s.began), time.Since(s.began); *soakFor > forgotten && busy > all/2 { // the library may be what keeps it busy
 		t.Errorf("for %v of %v, the machine was too busy to judge how soon something happens", busy, all)
 	}
 	for _, g := range growths(s.samples) {
