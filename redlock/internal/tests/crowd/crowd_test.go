@@ -78,6 +78,9 @@ func TestABurstIsServedAtTheRateOfTheNodes(t *testing.T) {
 		{1, 200, 3, 200 * time.Microsecond, 0, 3},
 		{4, 60, 3, 5 * time.Millisecond, 0, 3},
 	} {
+		if testkit.Race && tt.own > 0 { // package node has that code with the detector, too
+			continue
+		}
 		testkit.Run(t, fmt.Sprintf("%d of %d clients, %d nodes of %v, %d, %d own", tt.callers, tt.clients, tt.nodes, tt.service, tt.slow, tt.own), func(t *testing.T) {
 			all, servers := clients(t, tt.nodes, tt.clients, tt.own)
 			for i, s := range servers {
@@ -99,6 +102,9 @@ func TestABurstIsServedAtTheRateOfTheNodes(t *testing.T) {
 				},
 			}
 			for kind, take := range kinds {
+				if kind == 1 && tt.own > 0 && tt.clients > 1 {
+					continue // a TryLock may end before its turn comes
+				}
 				var done sync.WaitGroup
 				var failed atomic.Pointer[error]
 				began := time.Now()
