@@ -34,7 +34,7 @@ var _ quorumlock.Locker = (*Mutex)(nil)
 func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	set, err := n.resolve(opts)
 	cell := client.Cell{Node: transport.Of(n), Name: set.Prefix + name}
-	lock := client.New(transport.Of(n).Locks(), name, core.Tree{}, []client.Cell{cell}, set, err)
+	lock := client.New(transport.Of(n).Locks(), name, client.NewForm(core.Tree{}, set), []client.Cell{cell}, err)
 	return &Mutex{client.NewMember(lock), n, cell.Name, lock}
 }
 

@@ -60,6 +60,7 @@ type Client struct {
 	nodes []*node.Node
 	opts  []quorumlock.Option
 	set   options.Settings // the resolved opts
+	form  *client.Form     // of locks without options of their own
 	locks *client.Client
 }
 
@@ -95,7 +96,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	if c.set.Data != "" {
 		return nil, options.NoData("a client, whose name is WithLabel")
 	}
-	c.locks = client.NewClient(c.set.Label)
+	c.form, c.locks = c.formOf(c.set), client.NewClient(c.set.Label)
 	c.locks.Tell(c.set.Observer, c.set.Logger)
 	c.locks.SetDefaults(c.opts)
 	c.publish()
@@ -159,10 +160,11 @@ func (c *Client) Lockers(prefix string, opts ...quorumlock.Option) func(name str
 // mutex returns a lock with one cell like cell at each node. Its methods return err if err is not
 // nil.
 func (c *Client) mutex(name string, cell client.Cell, err error, opts []quorumlock.Option) *Mutex {
-	set := c.set
+	set, form := c.set, c.form
 	if len(opts) > 0 {
 		var bad error
-		if set, bad = c.resolve(opts); bad == nil {
+		set, bad = c.resolve(opts)
+		if form = c.formOf(set); bad == nil {
 			bad = c.sameLabel(set)
 		}
 		if bad == nil && set.Data != "" && cell.Permits > 0 {
@@ -173,9 +175,13 @@ func (c *Client) mutex(name string, cell client.Cell, err error, opts []quorumlo
 		}
 	}
 	cell.Name = set.Prefix + name
-	lock := client.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(cell), set, err)
+	lock := client.New(c.locks, name, form, c.cells(cell), err)
 	lock.AllowDetach()
 	return &Mutex{member: client.NewMember(lock), client: c, lock: lock, key: cell.Name, quorum: set.Quorum, err: lock.Err()}
+}
+
+func (c *Client) formOf(set options.Settings) *client.Form {
+	return client.NewForm(core.Majority(set.Quorum, len(c.nodes)), set)
 }
 
 // sameLabel refuses options with another label than the client's.

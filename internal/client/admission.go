@@ -54,7 +54,7 @@ func (l *Lock) IsQuorum(some []bool) bool {
 			votes[i] = core.Yes
 		}
 	}
-	return l.tree.Tally(votes) == core.VoteWon
+	return l.lock.Tree.Tally(votes) == core.VoteWon
 }
 
 // takePlace waits for the place of a call's first attempt. The caller must send that attempt next,
@@ -191,7 +191,7 @@ func (c *Client) returnPlaces(nodes ...Node) {
 }
 
 // landed records a node's answer to an attempt that had a place.
-func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration) {
+func (c *Client) landed(n Node, replies []wire.Reply, took, now time.Duration) {
 	ok, says := true, true
 	for _, r := range replies {
 		ok, says = ok && (r.Err == nil || !isDown(r.Err)), says && !isOvertaken(r.Err) && !wire.IsBroken(r.Err)
@@ -202,7 +202,7 @@ func (c *Client) landed(n Node, replies []wire.Reply, took time.Duration) {
 	case !says: // a full queue or the end of a connection says nothing about the node
 		l.Return()
 	case ok:
-		l.Landed(true, took, c.mono())
+		l.Landed(true, took, now)
 	default:
 		time.AfterFunc(l.Pause(), func() {
 			a.mu.Lock()
@@ -239,7 +239,7 @@ func (t *applicant) withoutQuorum(failed map[Node]error) error {
 	if !t.try || len(failed) == 0 {
 		return nil
 	}
-	e := &quorumlock.QuorumError{Needed: t.lock.tree.Need()}
+	e := &quorumlock.QuorumError{Needed: t.lock.lock.Tree.Need()}
 	some := make([]bool, 0, len(t.lock.nodes))
 	for _, n := range t.lock.nodes {
 		err := failed[n]

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/options"
@@ -15,7 +14,7 @@ import (
 func (l *Lock) Settings() options.Settings { return l.set }
 
 // Quorum returns the quorum and the number of cells of a lock that is no MultiLock.
-func (l *Lock) Quorum() (need, cells int) { return l.tree.Need(), len(l.cells) }
+func (l *Lock) Quorum() (need, cells int) { return l.lock.Tree.Need(), len(l.cells) }
 
 // Key returns the key of the lock at a cell.
 func (l *Lock) Key(cell int) string { return l.cells[cell].Name }
@@ -29,10 +28,10 @@ func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 		return err
 	}
 	defer l.client.End()
-	n, sent := l.cells[cell].Node, time.Now()
+	n, sent := l.cells[cell].Node, l.client.mono()
 	l.client.send(context.Background(), n, Foreground, l.set.NodeTimeout, []wire.Call{call}, func(replies []wire.Reply) {
 		defer l.client.End()
-		l.client.answered(n, replies, time.Since(sent), false, &l.set)
+		l.client.answered(n, replies, sent, l.client.mono(), false, &l.set)
 		answer(replies[0].Boxed())
 	})
 	return nil
@@ -57,10 +56,10 @@ func (c *Client) gather(ctx context.Context, cells []Cell, set *options.Settings
 		reply wire.Reply
 	}
 	replies := make(chan came, len(cells)) // late replies need no receiver
-	sent := time.Now()
+	sent := c.mono()
 	for i, cell := range cells {
 		c.send(ctx, cell.Node, Foreground, set.NodeTimeout, []wire.Call{request(i)}, func(r []wire.Reply) {
-			c.answered(cell.Node, r, time.Since(sent), false, set)
+			c.answered(cell.Node, r, sent, c.mono(), false, set)
 			replies <- came{i, r[0].Boxed()}
 			c.End()
 		})

@@ -48,6 +48,15 @@ func (c *clocks) times(n int) iter.Seq2[int, core.Time] {
 	}
 }
 
+// lately is time without a system call: a suspend since its last reading is missing. mono is the
+// monotonic part. No validity may be judged by it.
+func (c *clocks) lately(mono time.Duration) core.Time {
+	if c.boot == nil {
+		return c.time()
+	}
+	return core.Time{Mono: mono, Boot: mono + time.Duration(c.slept.Load())}
+}
+
 // mono returns the monotonic part of time. It needs no system call, and notices no suspend.
 func (c *clocks) mono() time.Duration { return c.now().Sub(c.base) }
 

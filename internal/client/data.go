@@ -92,7 +92,7 @@ func (l *Lock) withData(ctx context.Context, err error) error {
 			return true
 		}
 		answered++
-		return answered >= l.tree.Need()
+		return answered >= l.lock.Tree.Need()
 	})
 	return err
 }

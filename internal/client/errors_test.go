@@ -74,7 +74,7 @@ func TestANodeIsDownIfItDoesNotServe(t *testing.T) {
 // Too late is neither held nor an outage, and names the nodes that failed.
 func TestALateGrantHasAnErrorOfItsOwn(t *testing.T) {
 	far := bareNode{name: "far"}
-	l := &Lock{name: "x", cells: []Cell{{Node: far}}, nodes: []Node{far}}
+	l := &Lock{name: "x", cells: []Cell{{Node: far}}, nodes: []Node{far}, Form: &Form{}}
 	for name, tt := range map[string]struct {
 		why    core.Reason
 		parked *Parked

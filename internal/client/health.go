@@ -41,18 +41,18 @@ func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Lo
 	return o, l
 }
 
-// answered records the outcome of a round trip: that of a first attempt if placed. A success sends
+// answered records the outcome of a round trip, by the monotonic clock: of a first attempt if placed. A success sends
 // the node's pending releases.
-func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, placed bool, set *options.Settings) {
-	var err error
+func (c *Client) answered(n Node, replies []wire.Reply, sent, now time.Duration, placed bool, set *options.Settings) {
+	took, err := now-sent, error(nil)
 	for _, r := range replies {
 		if r.Err != nil && isDown(r.Err) && !isOvertaken(r.Err) {
 			err = r.Err
 		}
 	}
-	up, down, fails := c.health.change(n, err, took, c.mono())
+	up, down, fails := c.health.change(n, err, took, now)
 	if placed {
-		c.landed(n, replies, took)
+		c.landed(n, replies, took, now)
 	}
 	if fails { // after a success
 		c.refuseTries()

@@ -46,7 +46,6 @@ type Lock struct {
 	client   *Client
 	name     string
 	names    string // of its locks, joined; the same for locks with equal cells and trees
-	tree     core.Tree
 	cells    []Cell
 	nodes    []Node       // of the cells, each once: the calls to one node go together
 	shared   bool         // all cells are shared
@@ -58,12 +57,8 @@ type Lock struct {
 	places   map[Cell]int // index of each cell in cells; nil unless it is a MultiLock
 
 	clients []*Client // of its members, each once; nil unless it is a MultiLock
-	set     options.Settings
-	gate    bool // of LockN or TryLockN: its holds are no caller's
-
-	terms wire.Terms
-	lock  core.Config // of calls of Lock
-	try   core.Config // of calls of TryLock
+	gate    bool      // of LockN or TryLockN: its holds are no caller's
+	*Form
 
 	keys      []Cell // the cells as keys of maps
 	ofMutexes []Cell // keys without those of semaphores: Redisson clients can hold these
@@ -75,12 +70,49 @@ type Lock struct {
 	metAt time.Duration // last record of Redisson's clients at all cells; guarded by redisson.mu
 }
 
+// Form is what locks with the same options and the same tree have in common. It does not change
+// once they are in use.
+type Form struct {
+	set   options.Settings
+	terms wire.Terms
+	lock  core.Config // of calls of Lock; see tries
+}
+
+// NewForm returns the form of locks that are neither shared nor semaphores.
+func NewForm(tree core.Tree, set options.Settings) *Form {
+	f := &Form{set: set, terms: wire.TermsOf(&set)}
+	f.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: f.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
+	return f
+}
+
+// of returns the form of locks over cells like these.
+func (f *Form) of(cells []Cell, shared bool) *Form {
+	if !shared && cells[0].Permits == 0 {
+		return f
+	}
+	g := *f
+	if shared {
+		g.set.Data = "" // of an RWMutex: its readers have none
+	}
+	if n := cells[0].Permits; n > 0 {
+		g.lock.Slots = []core.Slots{{First: 0, Cells: len(cells), Permits: n}}
+	}
+	return &g
+}
+
+// tries returns the config of a call of TryLock.
+func (f *Form) tries() *core.Config {
+	c := f.lock
+	c.Tries = true
+	return &c
+}
+
 // New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.
-func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
+func New(client *Client, name string, form *Form, cells []Cell, err error) *Lock {
 	if err == nil {
 		err = validateNames(cells)
 	}
-	return newLock(client, name, tree, cells, set, err)
+	return newLock(client, name, form, cells, err)
 }
 
 // validateNames returns the reason why the nodes cannot keep the cells, or nil.
@@ -100,12 +132,10 @@ func validateNames(cells []Cell) (err error) {
 }
 
 // newLock is New for cells with valid names.
-func newLock(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
-	l := &Lock{client: client, name: name, names: cells[0].Name, tree: tree, cells: cells, need: tree.Need(), locks: 1, size: len(cells[0].Name), set: set, err: err}
+func newLock(client *Client, name string, form *Form, cells []Cell, err error) *Lock {
+	l := &Lock{client: client, name: name, names: cells[0].Name, cells: cells, need: form.lock.Tree.Need(), locks: 1, size: len(cells[0].Name), err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
-	if l.shared {
-		l.set.Data = "" // of an RWMutex: its readers have none
-	}
+	l.Form = form.of(cells, l.shared)
 	l.slots = settings.MaxPermits
 	for _, c := range cells {
 		l.slots = min(l.slots, max(c.Permits, 1))
@@ -127,17 +157,10 @@ func newLock(client *Client, name string, tree core.Tree, cells []Cell, set opti
 		}
 	}
 	for _, node := range l.nodes {
-		if n, ok := node.(interface{ Guardable() error }); ok && set.MaxTTL > 0 && l.err == nil {
+		if n, ok := node.(interface{ Guardable() error }); ok && l.set.MaxTTL > 0 && l.err == nil {
 			l.err = n.Guardable()
 		}
 	}
-	l.terms = wire.TermsOf(&set)
-	l.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: l.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
-	if n := cells[0].Permits; n > 0 {
-		l.lock.Slots = []core.Slots{{First: 0, Cells: len(cells), Permits: n}}
-	}
-	l.try = l.lock
-	l.try.Tries = true
 	return l
 }
 
@@ -178,7 +201,7 @@ func (l *Lock) same(m *Lock) bool {
 
 // over is same without the comparison of sharing and permits.
 func (l *Lock) over(m *Lock) bool {
-	return slices.EqualFunc(l.cells, m.cells, Cell.at) && l.tree.Equal(m.tree)
+	return slices.EqualFunc(l.cells, m.cells, Cell.at) && l.lock.Tree.Equal(m.lock.Tree)
 }
 
 // hint returns the least token that an attempt asks for.
@@ -207,7 +230,7 @@ func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 }
 
 func (l *Lock) tryLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
-	return l.tryOnce(ctx, w, &l.try, nil)
+	return l.tryOnce(ctx, w, l.tries(), nil)
 }
 
 // tryOnce is tryLock. A non-nil over is joined to refusals that may end with time.
@@ -254,7 +277,7 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 
 // lockAtOnce is Lock without time to wait: its refusals are timeouts.
 func (l *Lock) lockAtOnce(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
-	return l.tryOnce(ctx, w, &l.try, context.DeadlineExceeded)
+	return l.tryOnce(ctx, w, l.tries(), context.DeadlineExceeded)
 }
 
 func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {

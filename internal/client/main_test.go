@@ -23,5 +23,5 @@ func lockAt[N client.Node](tb testing.TB, c *client.Client, name string, nodes [
 	for i, n := range nodes {
 		cells[i] = client.Cell{Node: n, Name: name}
 	}
-	return client.New(c, name, core.Majority(len(nodes)/2+1, len(nodes)), cells, set, nil)
+	return client.New(c, name, client.NewForm(core.Majority(len(nodes)/2+1, len(nodes)), set), cells, nil)
 }

@@ -38,7 +38,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 			return nil, errs.Misusef("quorumlock: multilock.New: member %d has WithRestartGuard(%v): give it to multilock.New", i+1, guard)
 		}
 		locks, size = locks+m.locks, size+m.size
-		trees[i], names[i] = m.tree, m.names
+		trees[i], names[i] = m.lock.Tree, m.names
 		cells = append(cells, m.cells...)
 	}
 	switch {
@@ -60,7 +60,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 				many, n, set.NodeTimeout, most, time.Duration(many)*perLock)
 		}
 	}
-	l := New(members[0].client, name, core.Every(trees), cells, set, nil)
+	l := New(members[0].client, name, NewForm(core.Every(trees), set), cells, nil)
 	l.names = strings.Join(names, "\n")
 	l.locks, l.size, l.clients, l.places = locks, size, ClientsOf(members), places
 	l.need = members[0].need
@@ -78,7 +78,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 		}
 		first += len(m.cells)
 	}
-	l.try.Slots, l.terms.Several = l.lock.Slots, true
+	l.terms.Several = true
 	return l, l.err
 }
 

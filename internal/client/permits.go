@@ -63,7 +63,7 @@ func (l *Lock) LockN(ctx context.Context, n int) (*quorumlock.Lease, error) {
 	case n == 1:
 		return l.Lock(ctx)
 	case l.set.Wait == 0:
-		return l.several(ctx, &collector{lock: l, n: n, try: true, over: context.DeadlineExceeded, config: l.try})
+		return l.several(ctx, &collector{lock: l, n: n, try: true, over: context.DeadlineExceeded, config: *l.tries()})
 	}
 	return l.several(ctx, &collector{lock: l, n: n, config: l.lock})
 }
@@ -73,7 +73,7 @@ func (l *Lock) TryLockN(ctx context.Context, n int) (*quorumlock.Lease, error) {
 	if n == 1 {
 		return l.TryLock(ctx)
 	}
-	return l.several(ctx, &collector{lock: l, n: n, try: true, config: l.try})
+	return l.several(ctx, &collector{lock: l, n: n, try: true, config: *l.tries()})
 }
 
 func (l *Lock) several(ctx context.Context, s *collector) (*quorumlock.Lease, error) {
@@ -217,8 +217,8 @@ func (s *collector) gateOf(l *Lock) (*Lock, error) {
 	if err := settings.CheckLength(cells[0].Name); err != nil {
 		return nil, fmt.Errorf("quorumlock: LockN needs a lock beside the semaphore, with a longer name: %w", err)
 	}
-	gate := newLock(l.client, l.name, l.tree, cells, set, nil)
-	gate.gate, gate.lock.Unclaimed, gate.try.Unclaimed = true, true, true
+	gate := newLock(l.client, l.name, NewForm(l.lock.Tree, set), cells, nil)
+	gate.gate, gate.lock.Unclaimed = true, true
 	return gate, nil
 }
 
@@ -250,7 +250,7 @@ func (s *collector) shutGate(waiting context.Context, w *watch) (*quorumlock.Lea
 		lease, err := s.gate.waitAndLock(waiting, w)
 		return lease, s.ofGate(waiting, err)
 	}
-	lease, err := s.gate.tryOnce(waiting, w, &s.gate.try, s.over)
+	lease, err := s.gate.tryOnce(waiting, w, s.gate.tries(), s.over)
 	if !errors.Is(err, quorumlock.ErrHeld) {
 		return lease, err
 	}
@@ -361,7 +361,7 @@ func (s *collector) tryEach(ctx context.Context) error {
 func (s *collector) settle(ctx context.Context, all []permit) bool {
 	config := &s.lock.lock
 	if s.try {
-		config = &s.lock.try
+		config = s.lock.tries()
 	}
 	for _, p := range all {
 		p.mu.Lock()

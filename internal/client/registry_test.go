@@ -12,7 +12,7 @@ import (
 
 // lockOf returns a lock of an owner.
 func lockOf(c *Client, o quorumlock.Owner, name string) *Lock {
-	return New(c, name, core.Majority(1, 1), []Cell{{Name: name}}, options.Settings{Owner: o}, nil)
+	return New(c, name, NewForm(core.Majority(1, 1), options.Settings{Owner: o}), []Cell{{Name: name}}, nil)
 }
 
 // holdOf returns a call that has l.
@@ -36,7 +36,7 @@ func TestAHoldOfAnOwnerWakesOnlyTheCallsForItsLock(t *testing.T) {
 		var all []*Lock
 		set := options.Settings{Owner: o, NodeTimeout: time.Second}
 		for _, m := range members {
-			all = append(all, New(c, m.Name, core.Majority(1, 1), []Cell{m}, set, nil))
+			all = append(all, New(c, m.Name, NewForm(core.Majority(1, 1), set), []Cell{m}, nil))
 		}
 		if len(all) == 1 {
 			return all[0]
@@ -118,7 +118,7 @@ func TestAnOwnerThatSharesACellWakesThoseWhoWantItAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		wake, stop := c.awaitOwner(both)
-		held := holdOf(t, c, New(c, "x", core.Majority(1, 1), []Cell{{Name: "x", Shared: shared}}, x.set, nil))
+		held := holdOf(t, c, New(c, "x", NewForm(core.Majority(1, 1), x.set), []Cell{{Name: "x", Shared: shared}}, nil))
 		if !shared {
 			held.downgraded.Store(true)
 			c.share(held)

@@ -132,7 +132,9 @@ func (c *Client) sendRenewals(n Node) {
 				ctx = w.ctx
 			}
 			alive = append(alive, w)
-			calls = append(calls, (&encoder{session: w.session}).script(&w.do, nil))
+			m := newEncoder(w.session)
+			calls = append(calls, m.script(&w.do))
+			m.free()
 		}
 		if ended := len(send) - len(alive); ended > 0 {
 			c.renewalsLanded(n, ended, 0)
@@ -140,14 +142,14 @@ func (c *Client) sendRenewals(n Node) {
 		if len(alive) == 0 {
 			continue
 		}
-		at := time.Now()
+		sent := c.mono()
 		c.send(ctx, n, Background, limit, calls, func(replies []wire.Reply) {
 			defer c.End()
-			c.answered(n, replies, time.Since(at), false, &alive[0].session.lock.set)
+			c.answered(n, replies, sent, c.mono(), false, &alive[0].session.lock.set)
 			for i, at := range c.times(len(alive)) {
 				alive[i].session.replied(at, &alive[i].do, replies[i])
 			}
-			took := time.Since(at)
+			took := c.mono() - sent
 			if replies[0].Err != nil {
 				took = 0
 			}

@@ -134,9 +134,8 @@ func (c *session) apply(e core.Event) { c.applyAt(c.lock.client.time(), e) }
 func (c *session) applyAt(now core.Time, e core.Event) {
 	now = now.Latest(c.at)
 	attempt, _ := c.machine.Attempt()
-	fx := c.machine.Step(now, e)
-	c.at = now
-	c.outbox.todo = append(c.outbox.todo, fx.Calls...)
+	fx := c.machine.StepAfter(c.outbox.todo, now, e)
+	c.at, c.outbox.todo = now, fx.Calls
 	if c.watch != nil && c.end.outcome == core.Undecided {
 		if n, _ := c.machine.Attempt(); n > attempt {
 			c.watch.note(quorumlock.StepAttempt, nil)
@@ -296,7 +295,8 @@ func (c *session) notSent() bool {
 // send sends calls, grouped by node. ctx belongs to the caller that waits for the replies. Renewals
 // have another: see extension.
 func (c *session) send(ctx context.Context, calls []core.Call) {
-	m, asked := encoder{session: c}, core.Time{}
+	m, asked := newEncoder(c), core.Time{}
+	defer m.free()
 	renews, asks := false, slices.ContainsFunc(calls, func(k core.Call) bool { return k.Do == core.Acquire })
 	for i := range calls {
 		renews = renews || calls[i].Do.Renews()
@@ -318,22 +318,23 @@ func (c *session) send(ctx context.Context, calls []core.Call) {
 			c.renewData(calls)
 		}
 	}
-	now := time.Now()
+	now := c.lock.client.mono()
 	for _, n := range c.lock.nodes {
 		b := newRequest(c, n, now)
-		b.entry, b.asked, b.placed = m.entry, asked, false
+		b.asked, b.ticket, b.unsure, b.placed, b.frees = asked, m.entry.Ticket, m.entry.Unsure, false, true
+		m.scripts = m.scripts[:0]
 		for i := range calls {
 			if k := &calls[i]; !k.Do.Renews() && c.lock.cells[k.Cell].Node == n {
 				b.calls = append(b.calls, *k)
-				b.placed = b.placed || k.Do == core.Acquire && k.Attempt == 1
-				b.scripts = append(b.scripts, m.script(k, &b.entry))
+				b.placed, b.frees = b.placed || k.Do == core.Acquire && k.Attempt == 1, b.frees && k.Do.Frees()
+				m.scripts = append(m.scripts, m.script(k))
 			}
 		}
 		if len(b.calls) == 0 {
 			b.free()
 			continue
 		}
-		c.lock.client.send(ctx, n, Foreground, c.lock.set.NodeTimeout, b.scripts, b.answered)
+		c.lock.client.send(ctx, n, Foreground, c.lock.set.NodeTimeout, m.scripts, b.answered)
 	}
 	if asks && !m.entry.Unsure {
 		c.settle(m.entry.Ticket)
@@ -365,21 +366,37 @@ func (c *session) entry(asks bool) (wire.Entry, core.Time) {
 type encoder struct {
 	session *session
 	hint    uint64
-	entry   wire.Entry
+	entry   wire.Entry  // the waiter's entry, to which scripts refer
+	scripts []wire.Call // of one request; kept for the next
 
 	owner     quorumlock.Owner // of the last script, as the next two fields
 	attempt   int32
 	successor bool
 }
 
-// script returns the script of a machine's call. The script of a call that queues refers to e.
-func (m *encoder) script(k *core.Call, e *wire.Entry) wire.Call {
+// encoders has encoders for reuse.
+var encoders = sync.Pool{New: func() any { return &encoder{} }}
+
+func newEncoder(c *session) *encoder {
+	m := encoders.Get().(*encoder)
+	m.session = c
+	return m
+}
+
+func (m *encoder) free() {
+	clear(m.scripts[:cap(m.scripts)])
+	*m = encoder{scripts: m.scripts[:0]}
+	encoders.Put(m)
+}
+
+// script returns the script of a call. That of a call that queues refers to m.entry.
+func (m *encoder) script(k *core.Call) wire.Call {
 	c := m.session
 	if m.owner == "" || k.Attempt != m.attempt || k.Successor != m.successor {
 		m.owner, m.attempt, m.successor = c.ownerOf(k.Attempt, k.Successor), k.Attempt, k.Successor
 	}
 	cell := &c.lock.cells[k.Cell]
-	s := c.caller.Script(&c.lock.terms, c.lock, k, m.owner, e, m.hint)
+	s := c.caller.Script(&c.lock.terms, c.lock, k, m.owner, &m.entry, m.hint)
 	switch window := c.window.Load(); {
 	case cell.Permits > 0:
 		if s = s.OfSemaphore(cell.Permits, int(k.Slot)); k.Other > 0 {
@@ -402,30 +419,30 @@ type request struct {
 	session  *session
 	node     Node
 	calls    []core.Call
-	scripts  []wire.Call // one for each of calls
-	entry    wire.Entry  // the waiter's entry, to which scripts refer
-	sent     time.Time
-	asked    core.Time // time of the last event before sent; zero unless calls may queue the waiter
-	placed   bool      // a first attempt, which has a place: see takePlace
+	sent     time.Duration // by the monotonic clock
+	asked    core.Time     // time of the last event before sent; zero unless calls may queue the waiter
+	ticket   int64         // of the waiter's entry
+	unsure   bool          // the same: see wire.Entry
+	placed   bool          // a first attempt, which has a place: see takePlace
+	frees    bool          // see core.Do.Frees
 	answered func([]wire.Reply)
 }
 
 // requests has finished requests, whose memory is reused.
 var requests sync.Pool
 
-func newRequest(c *session, n Node, now time.Time) *request {
+func newRequest(c *session, n Node, now time.Duration) *request {
 	b, ok := requests.Get().(*request)
 	if !ok {
 		b = &request{}
 		b.answered = b.deliver
 	}
-	b.session, b.node, b.calls, b.scripts, b.sent = c, n, b.calls[:0], b.scripts[:0], now
+	b.session, b.node, b.calls, b.sent = c, n, b.calls[:0], now
 	return b
 }
 
 func (b *request) free() {
-	b.session, b.node, b.entry = nil, nil, wire.Entry{}
-	clear(b.scripts)
+	b.session, b.node = nil, nil
 	requests.Put(b)
 }
 
@@ -434,7 +451,7 @@ func (b *request) deliver(replies []wire.Reply) {
 	c := b.session
 	client := c.lock.client
 	defer client.End()
-	took := time.Since(b.sent)
+	mono := client.mono()
 	if errors.Is(replies[0].Err, wire.ErrRecalled) {
 		if b.placed {
 			client.returnPlaces(b.node)
@@ -442,9 +459,12 @@ func (b *request) deliver(replies []wire.Reply) {
 		b.recalled()
 		return
 	}
-	client.answered(b.node, replies, took, b.placed, &c.lock.set)
+	client.answered(b.node, replies, b.sent, mono, b.placed, &c.lock.set)
 	c.mu.Lock()
-	now := client.time()
+	now := client.lately(mono)
+	if !b.frees {
+		now = client.time()
+	}
 	client.readClock(b.node, replies, b.asked, now)
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
@@ -511,7 +531,7 @@ func (c *session) keepPending(k *core.Call, err error) {
 	}
 	l := c.lock
 	life := max(l.set.TTL, c.machine.Life(), c.machine.Promised()-c.at.Mono)
-	p := pendingRelease{call: (&encoder{session: c}).script(&again, nil), life: life, until: time.Now().Add(life)}
+	p := pendingRelease{call: (&encoder{session: c}).script(&again), life: life, until: time.Now().Add(life)}
 	l.client.addPending(pendingAt{l.cells[k.Cell].Node, err != nil && !isDown(err)}, p, twice, err == nil)
 }
 

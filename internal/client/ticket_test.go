@@ -45,10 +45,10 @@ func TestAWaiterThatIsFirstAtAMinorityAsksAgain(t *testing.T) {
 			for i := range cells {
 				cells[i] = Cell{Node: bareNode{name: fmt.Sprint(i)}, Name: "x"}
 			}
-			l := New(c, "x", core.Majority(3, 3), cells, options.Settings{TTL: time.Second, NodeTimeout: time.Second}, nil)
+			l := New(c, "x", NewForm(core.Majority(3, 3), options.Settings{TTL: time.Second, NodeTimeout: time.Second}), cells, nil)
 			k := l.newSession(&l.lock, c.nextTicket(), nil, nil)
 			k.machine.Step(c.time(), core.Event{Kind: core.Start})
-			b := &request{entry: wire.Entry{Ticket: k.caller.Ticket, Unsure: true}}
+			b := &request{ticket: k.caller.Ticket, unsure: true}
 			var replies []wire.Reply
 			for i := range cells {
 				call := core.Call{Do: core.Acquire, Cell: int32(i), Attempt: 1}

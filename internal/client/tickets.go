@@ -56,12 +56,15 @@ func (c *session) settle(ticket int64) {
 	}
 }
 
-// judged checks the nodes' use of the unsure ticket of a first attempt. The caller holds mu.
+// judged checks the nodes' use of an unsure ticket. The caller holds mu.
 func (c *session) judged(now core.Time, b *request, replies []wire.Reply) {
+	if !b.unsure {
+		return
+	}
 	for i := range replies {
-		v := c.tries.verdicts.Judge(&b.calls[i], &b.entry, &replies[i], len(c.lock.cells))
+		v := c.tries.verdicts.Judge(&b.calls[i], b.ticket, &replies[i], len(c.lock.cells))
 		if v.Settled {
-			c.settle(b.entry.Ticket)
+			c.settle(b.ticket)
 		}
 		if v.Called {
 			c.applyAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})

@@ -309,7 +309,7 @@ func (m *Machine) learnReason() {
 }
 
 // unanswered returns how many cells have not answered the attempt.
-func (m *Machine) unanswered() int { return len(m.Cells) - int(m.tallies().total[hasAnswered]) }
+func (m *Machine) unanswered() int { return len(m.Cells) - int(m.tallies().total()[hasAnswered]) }
 
 // looksAgain reports whether it is time for another look at all cells: after each answer while few
 // are missing, else after a sixteenth of them. So the looks of an attempt cost a few steps a cell.

@@ -38,13 +38,13 @@ type answers struct {
 
 // response is what a cell has answered to the attempt, or why it has not.
 type response struct {
-	Won      bool          // granted; may have been released since
 	Refusal  *Reply        // nil if it has not refused
+	expires  time.Duration // when the key that refused should expire, by Mono; 0 if unknown
+	Won      bool          // granted; may have been released since
 	WrongUse bool          // its key is not a lock of this kind and size
 	copied   bool          // has no vote on the attempt: on another cell's server, or Foreign
 	failed   bool          // a call failed; reset by an answer to the attempt or its raise
 	broken   bool          // the connection of the attempt, or of the release, has ended
-	expires  time.Duration // when the key that refused should expire, by Mono; 0 if unknown
 }
 
 // turn is whether a cell has called the waiter.

@@ -49,6 +49,9 @@ func (d Do) IsRelease() bool {
 // Queues reports whether the call may queue the waiter.
 func (d Do) Queues() bool { return d == Acquire || d == Yield }
 
+// Frees reports whether the call only gives back: no answer to it begins or prolongs a hold.
+func (d Do) Frees() bool { return d == Release || d == ReleaseAndLeave || d == Leave }
+
 // Renews reports whether the call renews a hold. The shell may send such calls apart from the
 // others, which may overtake them.
 func (d Do) Renews() bool { return d == Renew }

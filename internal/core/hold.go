@@ -192,7 +192,7 @@ func (m *Machine) renewAll(now Time, ttl time.Duration) {
 	if keep <= m.cfg.TTL {
 		keep = 0
 	}
-	r.tally.init(m.cfg.Tree)
+	r.tally.init(&m.cfg.Tree)
 	m.rounds = append(m.rounds, r)
 	for i := range m.Cells {
 		if m.Cells[i].Standing == Foreign {

@@ -156,9 +156,8 @@ func New(c *Config, trip func(cell int) time.Duration, seed uint64) *Machine {
 	m := &Machine{cfg: c, trip: trip, rand: seed | 1}
 	m.current = -1
 	m.Cells = make([]Cell, c.Tree.Cells())
-	m.tally.init(c.Tree)
+	m.tally.init(&c.Tree)
 	m.changed++
-	m.fx.Calls = make([]Call, 0, len(m.Cells))
 	return m
 }
 
@@ -186,8 +185,11 @@ func (m *Machine) Held(now Time) time.Duration { return now.Since(m.since) }
 func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Validity(m.ttl, 0) }
 
 // Step applies an event, and returns its effects. They are valid until the next step.
-func (m *Machine) Step(now Time, e Event) *Effects {
-	m.fx = Effects{Calls: m.fx.Calls[:0], Rounds: m.fx.Rounds[:0]}
+func (m *Machine) Step(now Time, e Event) *Effects { return m.StepAfter(m.fx.Calls[:0], now, e) }
+
+// StepAfter is Step for a caller with calls that are not sent yet: it appends those of the step.
+func (m *Machine) StepAfter(calls []Call, now Time, e Event) *Effects {
+	m.fx = Effects{Calls: calls, Rounds: m.fx.Rounds[:0]}
 	m.tallies()
 	m.current = e.cell()
 	if m.phase == Holding {
@@ -345,6 +347,9 @@ func (m *Machine) call(c Call) {
 	c.Shared = m.shared && c.Attempt == m.attempt && c.Successor == m.successor
 	c.Slot, c.Other = m.slotAt(int(c.Cell)), m.otherAt(c.Do, int(c.Cell))
 	m.Cells[c.Cell].sent(c.Do)
+	if m.fx.Calls == nil {
+		m.fx.Calls = make([]Call, 0, len(m.Cells))
+	}
 	m.fx.Calls = append(m.fx.Calls, c)
 }
 

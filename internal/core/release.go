@@ -102,7 +102,7 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	c.released(r, call.Do == Keep || call.Do == Park, m.keeps())
 	t := m.tallies()
 	result := t.result(saidYes, maySayYes)
-	missing := t.total[maySayYes] > t.total[saidYes]
+	missing := t.total()[maySayYes] > t.total()[saidYes]
 	m.parked = m.parked || m.park && result == VoteWon && m.Remaining(now) > 0
 	if result == VotePending || m.awaitsAll && missing || result == VoteLost && (t.undecided > 0 || m.keeps() && missing) {
 		return

@@ -65,25 +65,34 @@ type counts [numFacts]int32
 // tally counts, for each fact, the cells of a tree and the members of its groups. A changed cell
 // changes only the counts on its way to the root: a change costs the same for any number of cells.
 type tally struct {
-	tree  Tree
+	tree  *Tree
 	cells []facts
-	total counts   // cells
 	root  counts   // members of the root
-	inner []counts // members of the other groups
+	inner []counts // members of the other groups, and at the end the cells; nil without such groups
 	// undecided counts open votes: those of the groups that can do without some of their cells, and
 	// those of the cells of all other groups.
 	undecided int
 }
 
 // init makes t the tally of cells without facts.
-func (t *tally) init(tree Tree) {
+func (t *tally) init(tree *Tree) {
 	if tree.cells == 0 {
-		tree = Majority(1, 1)
+		tree = &single
 	}
 	*t = tally{tree: tree, cells: make([]facts, tree.cells)}
 	if tree.inner != nil {
-		t.inner = make([]counts, len(tree.inner))
+		t.inner = make([]counts, len(tree.inner)+1)
 	}
+}
+
+var single = Majority(1, 1)
+
+// total returns the counts of the cells.
+func (t *tally) total() *counts {
+	if t.inner == nil {
+		return &t.root
+	}
+	return &t.inner[len(t.inner)-1]
 }
 
 // set replaces the facts of a cell.
@@ -100,7 +109,9 @@ func (t *tally) set(cell int, now facts) {
 		if now>>f&1 == 1 {
 			by = 1
 		}
-		t.total[f] += by
+		if t.inner != nil {
+			t.total()[f] += by
+		}
 		for up, flips := t.tree.groupOf(cell), true; flips; {
 			g, n := t.group(up)
 			held := n[f] >= g.least[ruleOf[f]]
@@ -155,7 +166,7 @@ func (t *tally) holdsOfMember(cell int, f fact) bool {
 }
 
 // some reports whether a fact holds of any cell.
-func (t *tally) some(f fact) bool { return t.total[f] > 0 }
+func (t *tally) some(f fact) bool { return t.total()[f] > 0 }
 
 // result returns the result of a vote. yes holds of the cells that voted Yes, maybe of those that
 // did or still may.

@@ -118,7 +118,7 @@ func (t Tree) Equal(u Tree) bool {
 // Tally returns the result of votes, one for each cell.
 func (t Tree) Tally(votes []Vote) Result {
 	var count tally
-	count.init(t)
+	count.init(&t)
 	for i, v := range votes {
 		count.set(i, v.facts())
 	}

@@ -193,7 +193,7 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 			met = who
 		}
 	}
-	grants := int(t.total[hasWon]) + m.unanswered() // certain and possible
+	grants := int(t.total()[hasWon]) + m.unanswered() // certain and possible
 	return t.some(hasRefused) && (grants > 0 || met == ""), met, whole
 }
 

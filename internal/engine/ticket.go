@@ -56,14 +56,14 @@ type Verdict struct {
 	CalledAtAll bool // some did: the waiter may be first at these alone, and keep out others
 }
 
-// Judge judges the reply of a cell to a call that was sent with an entry. cells is the number of
-// cells. After the first reply that counts, the client knows a clock. So the next attempt has a sure
+// Judge judges the reply of a cell to a call that was sent with an unsure ticket, in µs. cells is the
+// number of cells. After the first reply that counts, the client knows a clock. So the next attempt has a sure
 // ticket.
-func (a *Acceptance) Judge(k *core.Call, e *wire.Entry, r *wire.Reply, cells int) (v Verdict) {
+func (a *Acceptance) Judge(k *core.Call, ticket int64, r *wire.Reply, cells int) (v Verdict) {
 	at, ok := r.Clock()
 	yielded := k.Do == core.Yield && r.Err == nil // its reply has no clock
 	switch {
-	case !ok && !yielded || !e.Unsure:
+	case !ok && !yielded:
 		return v
 	case k.Attempt < a.attempt:
 		v.Called = yielded
@@ -72,7 +72,7 @@ func (a *Acceptance) Judge(k *core.Call, e *wire.Entry, r *wire.Reply, cells int
 		*a = Acceptance{attempt: k.Attempt}
 	}
 	switch {
-	case !yielded && at.Sub(time.UnixMicro(e.Ticket)).Abs() <= wire.SameClock:
+	case !yielded && at.Sub(time.UnixMicro(ticket)).Abs() <= wire.SameClock:
 		a.accepted++
 		v.Settled = a.accepted == cells
 	default:

@@ -15,7 +15,6 @@ import (
 // lost one; "y", "x": the answer to a Yield, and a lost one.
 func TestCellsThatReplaceATicketCallTheWaiter(t *testing.T) {
 	at := time.UnixMicro(1_700_000_000_000_000)
-	entry := wire.Entry{Ticket: at.UnixMicro(), Unsure: true}
 	if _, ok := new(wire.Reply).Clock(); ok {
 		t.Fatal("an empty reply has a clock")
 	}
@@ -58,7 +57,7 @@ func TestCellsThatReplaceATicketCallTheWaiter(t *testing.T) {
 		var v Verdict
 		for _, s := range tt.steps {
 			step := steps[s]
-			v = a.Judge(&step.call, &entry, &step.reply, tt.cells)
+			v = a.Judge(&step.call, at.UnixMicro(), &step.reply, tt.cells)
 		}
 		if v != tt.last {
 			t.Errorf("%d cells, %s: %+v, want %+v", tt.cells, tt.steps, v, tt.last)

@@ -226,11 +226,12 @@ func (l *lane) took(k *connection, f *pipeline, c *command, r wire.Reply) {
 		}
 		r.Err = l.node.Failure(r.Err, false)
 	}
-	l.give(c, r)
+	l.give(c, r, true)
 }
 
-// give stores a reply, and answers the request if no reply is missing.
-func (l *lane) give(c *command, r wire.Reply) {
+// give stores a reply, and answers the request if no reply is missing. heard tells that the reply
+// was read just now.
+func (l *lane) give(c *command, r wire.Reply, heard bool) {
 	t := c.request
 	l.mu.Lock()
 	if t.answered {
@@ -243,7 +244,10 @@ func (l *lane) give(c *command, r wire.Reply) {
 	last := t.answered
 	var began time.Time
 	if last {
-		began = l.watch.own(time.Now())
+		began = l.meter.heard
+		if !heard {
+			began = l.watch.own(time.Now())
+		}
 		l.meter.answering = began
 	}
 	l.mu.Unlock()
@@ -312,9 +316,9 @@ func (l *lane) dropOvertaken(k *connection, f *pipeline) {
 		case !c.resend:
 			ran[c.whose()] = true
 		case stale:
-			l.give(c, wire.Reply{Err: l.node.Failure(errStale, false)})
+			l.give(c, wire.Reply{Err: l.node.Failure(errStale, false)}, false)
 		case c.begins && c.waiter != "" && ran[c.whose()]:
-			l.give(c, wire.Reply{Err: l.node.Failure(errOvertaken, false)})
+			l.give(c, wire.Reply{Err: l.node.Failure(errOvertaken, false)}, false)
 		}
 	}
 }
@@ -392,7 +396,7 @@ func (l *lane) failAll(lost []*pipeline, why error) {
 	for _, f := range lost {
 		for _, c := range f.calls {
 			if !c.got {
-				l.give(c, wire.Reply{Err: l.node.Failure(why, false)})
+				l.give(c, wire.Reply{Err: l.node.Failure(why, false)}, false)
 			}
 		}
 		l.free(f)

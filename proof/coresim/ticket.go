@@ -54,7 +54,10 @@ func (c *call) settle(ticket int64) {
 func (c *call) judged(b *batch) {
 	for i := range b.items {
 		it := &b.items[i]
-		v := c.acceptance.Judge(&it.k, &it.entry, &it.reply, c.lock.Cells())
+		if !it.entry.Unsure {
+			continue
+		}
+		v := c.acceptance.Judge(&it.k, it.entry.Ticket, &it.reply, c.lock.Cells())
 		if v.Settled {
 			c.settle(it.entry.Ticket)
 		}
