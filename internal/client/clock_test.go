@@ -155,6 +155,24 @@ func TestALockByOwnerDoesNotSpinOnALossThatNobodyHasNoticed(t *testing.T) {
 	})
 }
 
+// A Detach succeeds only while the validity lasts. A suspend may end it while the nodes' answers are on
+// their way.
+func TestADetachThatASuspendOutlastsFails(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		w, m := newMachine(t, true)
+		l := w.lock(t, "x")
+		l.AllowDetach()
+		lease := testkit.Lock(t, l)
+		for _, s := range w.servers {
+			s.Delay(100 * time.Millisecond)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { m.suspend(time.Hour) })
+		if token, err := lease.Detach(t.Context(), time.Minute); err == nil {
+			t.Errorf("Detach returned %q an hour after the end of the validity", token)
+		}
+	})
+}
+
 // After a suspend, a call with the context of an ended lease notifies the holder and returns at
 // once. It does not wait for the ended hold.
 func TestACallWithTheContextOfALeaseThatIsOverReturnsAtOnce(t *testing.T) {

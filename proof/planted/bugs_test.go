@@ -36,10 +36,11 @@ var bugs = []mutation.Bug{
 	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.suspended, m.renew)", "m.renew", wire(400, "loss is told by the deadline"), core(4000, "loss is told by the deadline")),
 	bug("elapsed time comes from the wall clock alone", "internal/client clocks.read", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000, "loss is told by the deadline", "nothing is left behind")),
 	bug("Lock returns a hold that has ended meanwhile", "internal/client session.begin", "err == nil && c.isAlive(now)", "err == nil", tests("internal/client", "TestLockReturnsNoLease")),
+	bug("a Park is judged without the last suspend", "internal/core Do.Frees", "d == Leave", "d == Leave || d == Park", tests("internal/client", "TestADetachThatASuspendOutlastsFails")),
 	bug("a suspend counts for a client's first hold alone", "internal/client Client.addHolder", "c.held == 1", "false", tests("internal/client", "TestALossAfterASuspension")),
 
 	// Votes.
-	bug("one vote fewer than a majority", "redlock Client.mutex", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400, "backed by a quorum")),
+	bug("one vote fewer than a majority", "redlock Client.formOf", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400, "backed by a quorum")),
 	bug("one member of a MultiLock is enough", "internal/core Every", "newGroup(len(members), len(members), 1)", "newGroup(len(members), 1, 1)", wire(400, "backed by a quorum", "mutual exclusion"), core(4000, "mutual exclusion")),
 	bug("a restored key counts in the same renewal", "internal/core Machine.renewed", "vote := No", "vote := Yes", wire(400, "backed by a quorum"), core(4000, "backed by a quorum")),
 	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.tallies().holds(saidYes)", "m.tallies().holds(maySayYes)", wire(800, "tokens rise"), core(20000, "tokens rise")),
