@@ -25,10 +25,12 @@
 //	clocks.go         its clocks
 //	life.go           its operations and goroutines, which Shutdown and Close wait for
 //	registry.go       its waiting and holding calls
+//	alarms.go         the time at which each hold wakes
 //	renewals.go       the renewals of a client's holds
 //	pending.go        pending releases
 //	health.go         which nodes are down; each change is logged once
 //	ask.go            calls beside a lock, for elections
+//	follow.go         the loop that watches the value beside a lock
 //	kind.go           the Lock of a kind
 //	boottime_linux.go the clock that counts suspends
 //
@@ -38,7 +40,7 @@
 //	subscriptions.mu  while a caller starts or stops listening
 //	hub.mu            of package transport, while a caller starts or stops listening, and while a
 //	                  hub passes on messages
-//	call.mu           during a step
+//	session.mu        during a step
 //	all others        those of Client, pendingReleases, renewals, redisson, health, admission, Latch,
 //	                  the hints of a Lock, and the others of package transport
 //

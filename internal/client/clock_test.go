@@ -168,7 +168,7 @@ func TestADetachThatASuspendOutlastsFails(t *testing.T) {
 		}
 		time.AfterFunc(50*time.Millisecond, func() { m.suspend(time.Hour) })
 		if token, err := lease.Detach(t.Context(), time.Minute); err == nil {
-			t.Errorf("Detach returned %q an hour after the end of the validity", token)
+			t.Errorf("Detach returned %q after a suspend of an hour", token)
 		}
 	})
 }

@@ -48,12 +48,13 @@ func (c *clocks) times(n int) iter.Seq2[int, core.Time] {
 	}
 }
 
-// lately is time without a system call: a suspend since its last reading is missing. mono is the
-// monotonic part. No validity may be judged by it.
-func (c *clocks) lately(mono time.Duration) core.Time {
+// lately is time without a system call: it misses a suspend since the last reading. It is for
+// events that neither begin nor prolong a hold. A hold may be noticed as lost one event later.
+func (c *clocks) lately() core.Time {
 	if c.boot == nil {
 		return c.time()
 	}
+	mono := c.mono()
 	return core.Time{Mono: mono, Boot: mono + time.Duration(c.slept.Load())}
 }
 

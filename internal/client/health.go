@@ -41,7 +41,8 @@ func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Lo
 	return o, l
 }
 
-// answered records the outcome of a round trip, by the monotonic clock: of a first attempt if placed. A success sends
+// answered records the outcome of a round trip, that of a first attempt if placed. sent and now are
+// by the monotonic clock. A success sends
 // the node's pending releases.
 func (c *Client) answered(n Node, replies []wire.Reply, sent, now time.Duration, placed bool, set *options.Settings) {
 	took, err := now-sent, error(nil)

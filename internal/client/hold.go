@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// hold is the set of leases that share one acquired lock; guarded by call.mu.
+// hold is the set of leases that share one acquired lock; guarded by session.mu.
 type hold struct {
 	leases   []entered
 	first    holds // of the first lease; set once

@@ -87,14 +87,15 @@ func NewForm(tree core.Tree, set options.Settings) *Form {
 
 // of returns the form of locks over cells like these.
 func (f *Form) of(cells []Cell, shared bool) *Form {
-	if !shared && cells[0].Permits == 0 {
+	n := cells[0].Permits
+	if n == 0 && (!shared || f.set.Data == "") {
 		return f
 	}
 	g := *f
 	if shared {
 		g.set.Data = "" // of an RWMutex: its readers have none
 	}
-	if n := cells[0].Permits; n > 0 {
+	if n > 0 {
 		g.lock.Slots = []core.Slots{{First: 0, Cells: len(cells), Permits: n}}
 	}
 	return &g

@@ -83,6 +83,13 @@ type outbox struct {
 	busy  bool        // a goroutine is in flush
 }
 
+// step gives an event to the machine, and takes the calls of the step.
+func (o *outbox) step(m *core.Machine, now core.Time, e core.Event) *core.Effects {
+	fx := m.StepAfter(o.todo, now, e)
+	o.todo = fx.Calls
+	return fx
+}
+
 // take empties the outbox.
 func (o *outbox) take() []core.Call {
 	calls := o.todo
@@ -134,8 +141,8 @@ func (c *session) apply(e core.Event) { c.applyAt(c.lock.client.time(), e) }
 func (c *session) applyAt(now core.Time, e core.Event) {
 	now = now.Latest(c.at)
 	attempt, _ := c.machine.Attempt()
-	fx := c.machine.StepAfter(c.outbox.todo, now, e)
-	c.at, c.outbox.todo = now, fx.Calls
+	fx := c.outbox.step(c.machine, now, e)
+	c.at = now
 	if c.watch != nil && c.end.outcome == core.Undecided {
 		if n, _ := c.machine.Attempt(); n > attempt {
 			c.watch.note(quorumlock.StepAttempt, nil)
@@ -322,7 +329,6 @@ func (c *session) send(ctx context.Context, calls []core.Call) {
 	for _, n := range c.lock.nodes {
 		b := newRequest(c, n, now)
 		b.asked, b.ticket, b.unsure, b.placed, b.frees = asked, m.entry.Ticket, m.entry.Unsure, false, true
-		m.scripts = m.scripts[:0]
 		for i := range calls {
 			if k := &calls[i]; !k.Do.Renews() && c.lock.cells[k.Cell].Node == n {
 				b.calls = append(b.calls, *k)
@@ -335,6 +341,7 @@ func (c *session) send(ctx context.Context, calls []core.Call) {
 			continue
 		}
 		c.lock.client.send(ctx, n, Foreground, c.lock.set.NodeTimeout, m.scripts, b.answered)
+		m.forget()
 	}
 	if asks && !m.entry.Unsure {
 		c.settle(m.entry.Ticket)
@@ -383,11 +390,22 @@ func newEncoder(c *session) *encoder {
 	return m
 }
 
+// forget empties scripts.
+func (m *encoder) forget() {
+	clear(m.scripts)
+	m.scripts = m.scripts[:0]
+}
+
 func (m *encoder) free() {
-	clear(m.scripts[:cap(m.scripts)])
 	*m = encoder{scripts: m.scripts[:0]}
+	if cap(m.scripts) > maxScripts {
+		m.scripts = nil
+	}
 	encoders.Put(m)
 }
+
+// maxScripts limits the memory of an encoder. A MultiLock of many locks has more.
+const maxScripts = 64
 
 // script returns the script of a call. That of a call that queues refers to m.entry.
 func (m *encoder) script(k *core.Call) wire.Call {
@@ -422,7 +440,7 @@ type request struct {
 	sent     time.Duration // by the monotonic clock
 	asked    core.Time     // time of the last event before sent; zero unless calls may queue the waiter
 	ticket   int64         // of the waiter's entry
-	unsure   bool          // the same: see wire.Entry
+	unsure   bool          // the same of its ticket: see wire.Entry
 	placed   bool          // a first attempt, which has a place: see takePlace
 	frees    bool          // see core.Do.Frees
 	answered func([]wire.Reply)
@@ -451,7 +469,7 @@ func (b *request) deliver(replies []wire.Reply) {
 	c := b.session
 	client := c.lock.client
 	defer client.End()
-	mono := client.mono()
+	landed := client.mono()
 	if errors.Is(replies[0].Err, wire.ErrRecalled) {
 		if b.placed {
 			client.returnPlaces(b.node)
@@ -459,10 +477,12 @@ func (b *request) deliver(replies []wire.Reply) {
 		b.recalled()
 		return
 	}
-	client.answered(b.node, replies, b.sent, mono, b.placed, &c.lock.set)
+	client.answered(b.node, replies, b.sent, landed, b.placed, &c.lock.set)
 	c.mu.Lock()
-	now := client.lately(mono)
-	if !b.frees {
+	now := core.Time{}
+	if b.frees {
+		now = client.lately()
+	} else {
 		now = client.time()
 	}
 	client.readClock(b.node, replies, b.asked, now)

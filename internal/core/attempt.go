@@ -174,18 +174,19 @@ func (m *Machine) count(now Time) {
 		return
 	}
 	m.askSpared(now)
-	result := m.tallies().result(hasGranted, mayGrant)
+	t := m.tallies()
+	result := t.result(hasGranted, mayGrant)
 	switch {
 	case result == VoteWon:
 		m.agree(now)
 	case result == VoteLost && !m.isUnclear() && !m.countsOn(now):
 		m.abandonAttempt(now, m.refusal())
-	case m.nextAttemptWins():
+	case nextAttemptWins(t):
 		m.abandonAttempt(now, m.refusal())
 	// Its cells granted different slots, perhaps to its contenders as well. They must not all wait
 	// for silent nodes. But leftovers of a dead caller also make slots differ, and a TryLock has
 	// few attempts: from its second one on it waits.
-	case m.isElsewhere() && m.tallies().holds(hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
+	case t.some(isElsewhere) && t.holds(hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
 		m.limitWait(now)
 	}
 }
@@ -206,8 +207,7 @@ func (m *Machine) countsOn(now Time) bool {
 
 // nextAttemptWins reports whether the cells that granted, handed over or called form a quorum. The
 // next attempt most likely wins them all, so this one does not wait for silent nodes.
-func (m *Machine) nextAttemptWins() bool {
-	t := m.tallies()
+func nextAttemptWins(t *tally) bool {
 	return (t.some(hasHanded) || t.some(hasCalled)) && t.holds(comesNext)
 }
 

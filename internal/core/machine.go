@@ -187,10 +187,13 @@ func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Vali
 // Step applies an event, and returns its effects. They are valid until the next step.
 func (m *Machine) Step(now Time, e Event) *Effects { return m.StepAfter(m.fx.Calls[:0], now, e) }
 
-// StepAfter is Step for a caller with calls that are not sent yet: it appends those of the step.
+// StepAfter is Step for a caller with calls that are not sent yet: it appends those of the step to
+// them.
 func (m *Machine) StepAfter(calls []Call, now Time, e Event) *Effects {
 	m.fx = Effects{Calls: calls, Rounds: m.fx.Rounds[:0]}
-	m.tallies()
+	if m.changed == m.counted { // otherwise the next call counts all cells
+		m.tallies()
+	}
 	m.current = e.cell()
 	if m.phase == Holding {
 		m.checkDeadline(now)

@@ -62,7 +62,7 @@ const (
 )
 
 // ErrDuplicate marks a cell on a server that was already asked at another address, and ErrForeign
-// one where a copy of the attempt has the lock under the same owner. Package quorum has their
+// one where a copy of the attempt has the lock under the same owner. Package client has their
 // texts.
 var ErrDuplicate, ErrForeign = errors.New("duplicate"), errors.New("foreign")
 

@@ -212,7 +212,7 @@ const (
 // Limit is the number of attempts that may be in flight at a node. By Little's law, it is how many
 // the node answers within an undisturbed round trip plus queueing. Like BBR (Cardwell et al., ACM
 // Queue 2016), it follows the rate of the answers and the round trip, not losses. Like BBR, it
-// measures the round trip without a queue: the mean while at most leastLimit attempts are in
+// measures the round trip without a queue: the mean while at most quiet attempts are in
 // flight. If more have been in flight for tripFor, it first lets the others land.
 //
 // A limit at most doubles in a round trip, and always admits one attempt. So it is back a few round

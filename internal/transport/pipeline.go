@@ -226,12 +226,11 @@ func (l *lane) took(k *connection, f *pipeline, c *command, r wire.Reply) {
 		}
 		r.Err = l.node.Failure(r.Err, false)
 	}
-	l.give(c, r, true)
+	l.give(c, r)
 }
 
-// give stores a reply, and answers the request if no reply is missing. heard tells that the reply
-// was read just now.
-func (l *lane) give(c *command, r wire.Reply, heard bool) {
+// give stores a reply, and answers the request if no reply is missing.
+func (l *lane) give(c *command, r wire.Reply) {
 	t := c.request
 	l.mu.Lock()
 	if t.answered {
@@ -244,10 +243,7 @@ func (l *lane) give(c *command, r wire.Reply, heard bool) {
 	last := t.answered
 	var began time.Time
 	if last {
-		began = l.meter.heard
-		if !heard {
-			began = l.watch.own(time.Now())
-		}
+		began = l.watch.own(time.Now())
 		l.meter.answering = began
 	}
 	l.mu.Unlock()
@@ -316,9 +312,9 @@ func (l *lane) dropOvertaken(k *connection, f *pipeline) {
 		case !c.resend:
 			ran[c.whose()] = true
 		case stale:
-			l.give(c, wire.Reply{Err: l.node.Failure(errStale, false)}, false)
+			l.give(c, wire.Reply{Err: l.node.Failure(errStale, false)})
 		case c.begins && c.waiter != "" && ran[c.whose()]:
-			l.give(c, wire.Reply{Err: l.node.Failure(errOvertaken, false)}, false)
+			l.give(c, wire.Reply{Err: l.node.Failure(errOvertaken, false)})
 		}
 	}
 }
@@ -396,7 +392,7 @@ func (l *lane) failAll(lost []*pipeline, why error) {
 	for _, f := range lost {
 		for _, c := range f.calls {
 			if !c.got {
-				l.give(c, wire.Reply{Err: l.node.Failure(why, false)}, false)
+				l.give(c, wire.Reply{Err: l.node.Failure(why, false)})
 			}
 		}
 		l.free(f)

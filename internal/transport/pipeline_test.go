@@ -101,7 +101,7 @@ func TestTheTimeOfAnswersIsNotTheServers(t *testing.T) {
 			f.calls = append(f.calls, &command{request: r})
 			time.Sleep(time.Duration(i) * time.Millisecond)
 			l.meter.heard = time.Now()
-			l.give(f.calls[i], wire.Reply{}, true)
+			l.give(f.calls[i], wire.Reply{})
 		}
 		if l.meter.served(f, 0); l.meter.perCall > time.Millisecond {
 			t.Errorf("a call counts as %v of the server's time", l.meter.perCall)

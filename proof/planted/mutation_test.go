@@ -30,8 +30,8 @@ func TestMutationsAreNoticed(t *testing.T) {
 
 // ofRedlock are the tests of package redlock that are packages by subject.
 func ofRedlock() (all []mutation.Proof) {
-	for _, subject := range []string{"hold", "sick", "kinds", "queue", "names", "token", "forgery"} {
-		all = append(all, tests("redlock/internal/"+subject, "."))
+	for _, subject := range []string{"hold", "sick", "kinds", "queue", "names", "token", "forgery", "crowd"} {
+		all = append(all, tests("redlock/internal/tests/"+subject, "."))
 	}
 	return all
 }
