@@ -62,6 +62,9 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, s Step, from *hold) *ho
 		return h
 	}
 	a.inUse, a.granted = true, true
+	if w := t.waiterOf(h); w != nil {
+		w.inUse = true
+	}
 	if h.left() <= 0 {
 		t.world.violateLocked(notOver, "%s was granted %s until %v ago", h.owner, l.Name(), -h.left())
 	}
@@ -186,12 +189,24 @@ func (t *watch) releasing(h *hold) {
 	t.world.trace(fmt.Sprintf("%v: %s releases %s", h.proc, h.owner, h.lease.Name()))
 }
 
+// waiterOf returns the waiter of a hold that was handed over; nil for other holds. It stays queued where
+// nothing was handed over, since that may follow: see leaveQueue in package core.
+func (t *watch) waiterOf(h *hold) *activity {
+	if !isHeir(h.owner) {
+		return nil
+	}
+	return t.waiters[h.owner[:strings.IndexByte(h.owner, '/')]]
+}
+
 // over handles the end of a hold: it was unlocked, or its process was killed.
 func (t *watch) over(h *hold, killed bool) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
 	if a := t.owners[h.owner]; a != nil {
 		a.inUse, a.dead, a.last = false, killed, time.Now()
+	}
+	if w := t.waiterOf(h); w != nil {
+		w.inUse, w.last = false, time.Now()
 	}
 	for _, name := range h.locks {
 		t.handoff(name)
