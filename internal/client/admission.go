@@ -54,7 +54,7 @@ func (l *Lock) IsQuorum(some []bool) bool {
 			votes[i] = core.Yes
 		}
 	}
-	return l.lock.Tree.Tally(votes) == core.VoteWon
+	return l.config.Tree.Tally(votes) == core.VoteWon
 }
 
 // takePlace waits for the place of a call's first attempt. The caller must send that attempt next,
@@ -239,7 +239,7 @@ func (t *applicant) withoutQuorum(failed map[Node]error) error {
 	if !t.try || len(failed) == 0 {
 		return nil
 	}
-	e := &quorumlock.QuorumError{Needed: t.lock.lock.Tree.Need()}
+	e := &quorumlock.QuorumError{Needed: t.lock.config.Tree.Need()}
 	some := make([]bool, 0, len(t.lock.nodes))
 	for _, n := range t.lock.nodes {
 		err := failed[n]

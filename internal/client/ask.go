@@ -14,7 +14,7 @@ import (
 func (l *Lock) Settings() options.Settings { return l.set }
 
 // Quorum returns the quorum and the number of cells of a lock that is no MultiLock.
-func (l *Lock) Quorum() (need, cells int) { return l.lock.Tree.Need(), len(l.cells) }
+func (l *Lock) Quorum() (need, cells int) { return l.config.Tree.Need(), len(l.cells) }
 
 // Key returns the key of the lock at a cell.
 func (l *Lock) Key(cell int) string { return l.cells[cell].Name }

@@ -122,7 +122,7 @@ func (l *Lock) Attach(ctx context.Context, p *Parked) (*quorumlock.Lease, error)
 // succeeded: an attempt of a process with the same node timeout is over by then. If the owner
 // differs each time, the hold moves on quickly.
 func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lease, error) {
-	config := l.lock
+	config := l.config
 	config.Source = &p.Source
 	last := time.Now().Add(max(splitTime, 4*l.set.NodeTimeout))
 	var other quorumlock.Owner

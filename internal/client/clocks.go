@@ -49,7 +49,7 @@ func (c *clocks) times(n int) iter.Seq2[int, core.Time] {
 }
 
 // lately is time without a system call: it misses a suspend since the last reading. It is for
-// events that neither begin nor prolong a hold. A hold may be noticed as lost one event later.
+// events that neither begin nor prolong a hold. The loss of a hold may be noticed one event later.
 func (c *clocks) lately() core.Time {
 	if c.boot == nil {
 		return c.time()

@@ -92,7 +92,7 @@ func (l *Lock) withData(ctx context.Context, err error) error {
 			return true
 		}
 		answered++
-		return answered >= l.lock.Tree.Need()
+		return answered >= l.config.Tree.Need()
 	})
 	return err
 }

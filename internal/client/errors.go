@@ -69,7 +69,7 @@ func (c *session) noToken() error {
 	return errs.Join(all...)
 }
 
-func (c *session) needed() int { return c.lock.lock.Tree.Need() }
+func (c *session) needed() int { return c.lock.config.Tree.Need() }
 
 // heldError returns the refusal, with the holder at most of the cells that refused.
 func (c *session) heldError() *quorumlock.HeldError {

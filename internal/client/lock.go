@@ -73,15 +73,15 @@ type Lock struct {
 // Form is what locks with the same options and the same tree have in common. It does not change
 // once they are in use.
 type Form struct {
-	set   options.Settings
-	terms wire.Terms
-	lock  core.Config // of calls of Lock; see tries
+	set    options.Settings
+	terms  wire.Terms
+	config core.Config // of calls of Lock; see tries
 }
 
 // NewForm returns the form of locks that are neither shared nor semaphores.
 func NewForm(tree core.Tree, set options.Settings) *Form {
 	f := &Form{set: set, terms: wire.TermsOf(&set)}
-	f.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: f.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
+	f.config = core.Config{Tree: tree, TTL: set.TTL, HandTTL: f.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
 	return f
 }
 
@@ -96,14 +96,14 @@ func (f *Form) of(cells []Cell, shared bool) *Form {
 		g.set.Data = "" // of an RWMutex: its readers have none
 	}
 	if n > 0 {
-		g.lock.Slots = []core.Slots{{First: 0, Cells: len(cells), Permits: n}}
+		g.config.Slots = []core.Slots{{First: 0, Cells: len(cells), Permits: n}}
 	}
 	return &g
 }
 
 // tries returns the config of a call of TryLock.
 func (f *Form) tries() *core.Config {
-	c := f.lock
+	c := f.config
 	c.Tries = true
 	return &c
 }
@@ -134,7 +134,7 @@ func validateNames(cells []Cell) (err error) {
 
 // newLock is New for cells with valid names.
 func newLock(client *Client, name string, form *Form, cells []Cell, err error) *Lock {
-	l := &Lock{client: client, name: name, names: cells[0].Name, cells: cells, need: form.lock.Tree.Need(), locks: 1, size: len(cells[0].Name), err: err}
+	l := &Lock{client: client, name: name, names: cells[0].Name, cells: cells, need: form.config.Tree.Need(), locks: 1, size: len(cells[0].Name), err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
 	l.Form = form.of(cells, l.shared)
 	l.slots = settings.MaxPermits
@@ -202,7 +202,7 @@ func (l *Lock) same(m *Lock) bool {
 
 // over is same without the comparison of sharing and permits.
 func (l *Lock) over(m *Lock) bool {
-	return slices.EqualFunc(l.cells, m.cells, Cell.at) && l.lock.Tree.Equal(m.lock.Tree)
+	return slices.EqualFunc(l.cells, m.cells, Cell.at) && l.config.Tree.Equal(m.config.Tree)
 }
 
 // hint returns the least token that an attempt asks for.
@@ -319,7 +319,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		} else if err != nil {
 			return nil, err
 		}
-		c := l.newSession(&l.lock, p.Ticket, p, w)
+		c := l.newSession(&l.config, p.Ticket, p, w)
 		lease, err := c.run(ctx, waiting, entered)
 		l.asked(waiting, lease, err)
 		if lease != nil || err != nil {

@@ -38,7 +38,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 			return nil, errs.Misusef("quorumlock: multilock.New: member %d has WithRestartGuard(%v): give it to multilock.New", i+1, guard)
 		}
 		locks, size = locks+m.locks, size+m.size
-		trees[i], names[i] = m.lock.Tree, m.names
+		trees[i], names[i] = m.config.Tree, m.names
 		cells = append(cells, m.cells...)
 	}
 	switch {
@@ -69,12 +69,12 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 			l.need = 0
 		}
 	}
-	l.lock.Slots = nil
+	l.config.Slots = nil
 	first := 0
 	for _, m := range members {
-		for _, s := range m.lock.Slots {
+		for _, s := range m.config.Slots {
 			s.First += first
-			l.lock.Slots = append(l.lock.Slots, s)
+			l.config.Slots = append(l.config.Slots, s)
 		}
 		first += len(m.cells)
 	}

@@ -65,7 +65,7 @@ func (l *Lock) LockN(ctx context.Context, n int) (*quorumlock.Lease, error) {
 	case l.set.Wait == 0:
 		return l.several(ctx, &collector{lock: l, n: n, try: true, over: context.DeadlineExceeded, config: *l.tries()})
 	}
-	return l.several(ctx, &collector{lock: l, n: n, config: l.lock})
+	return l.several(ctx, &collector{lock: l, n: n, config: l.config})
 }
 
 // TryLockN is LockN without waiting.
@@ -217,8 +217,8 @@ func (s *collector) gateOf(l *Lock) (*Lock, error) {
 	if err := settings.CheckLength(cells[0].Name); err != nil {
 		return nil, fmt.Errorf("quorumlock: LockN needs a lock beside the semaphore, with a longer name: %w", err)
 	}
-	gate := newLock(l.client, l.name, NewForm(l.lock.Tree, set), cells, nil)
-	gate.gate, gate.lock.Unclaimed = true, true
+	gate := newLock(l.client, l.name, NewForm(l.config.Tree, set), cells, nil)
+	gate.gate, gate.config.Unclaimed = true, true // the form is its own
 	return gate, nil
 }
 
@@ -244,7 +244,7 @@ func (s *collector) shut(ctx, waiting context.Context) (*quorumlock.Lease, error
 func (s *collector) shutGate(waiting context.Context, w *watch) (*quorumlock.Lease, error) {
 	switch {
 	case !s.try && s.again:
-		lease, err := s.gate.lockPlaced(waiting, waiting, waiting, &s.gate.lock, s.ticket, w)
+		lease, err := s.gate.lockPlaced(waiting, waiting, waiting, &s.gate.config, s.ticket, w)
 		return lease, s.ofGate(waiting, err)
 	case !s.try:
 		lease, err := s.gate.waitAndLock(waiting, w)
@@ -359,7 +359,7 @@ func (s *collector) tryEach(ctx context.Context) error {
 // settle gives holds that were renewed so far the options of the lock. It reports whether all are
 // held, and ctx is not done.
 func (s *collector) settle(ctx context.Context, all []permit) bool {
-	config := &s.lock.lock
+	config := &s.lock.config
 	if s.try {
 		config = s.lock.tries()
 	}

@@ -259,7 +259,7 @@ func (c *session) freed(cell int) {
 	c.mu.Lock()
 	now := c.lock.client.time()
 	var alone, asks bool
-	if len(c.lock.cells) > 1 && c.lock.lock.Tree.NeedsEach() {
+	if len(c.lock.cells) > 1 && c.lock.config.Tree.NeedsEach() {
 		s := &c.lock.client.redisson
 		begun := slices.ContainsFunc(c.machine.Cells, func(c core.Cell) bool { return c.HandedOver() })
 		s.mu.Lock()

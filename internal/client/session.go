@@ -439,10 +439,10 @@ type request struct {
 	calls    []core.Call
 	sent     time.Duration // by the monotonic clock
 	asked    core.Time     // time of the last event before sent; zero unless calls may queue the waiter
-	ticket   int64         // of the waiter's entry
-	unsure   bool          // the same of its ticket: see wire.Entry
-	placed   bool          // a first attempt, which has a place: see takePlace
-	frees    bool          // see core.Do.Frees
+	ticket   int64         // of the waiter's entry, and whether it is unsure: see wire.Entry
+	unsure   bool
+	placed   bool // a first attempt, which has a place: see takePlace
+	frees    bool // see core.Do.Frees
 	answered func([]wire.Reply)
 }
 
@@ -479,7 +479,7 @@ func (b *request) deliver(replies []wire.Reply) {
 	}
 	client.answered(b.node, replies, b.sent, landed, b.placed, &c.lock.set)
 	c.mu.Lock()
-	now := core.Time{}
+	var now core.Time
 	if b.frees {
 		now = client.lately()
 	} else {

@@ -46,7 +46,7 @@ func TestAWaiterThatIsFirstAtAMinorityAsksAgain(t *testing.T) {
 				cells[i] = Cell{Node: bareNode{name: fmt.Sprint(i)}, Name: "x"}
 			}
 			l := New(c, "x", NewForm(core.Majority(3, 3), options.Settings{TTL: time.Second, NodeTimeout: time.Second}), cells, nil)
-			k := l.newSession(&l.lock, c.nextTicket(), nil, nil)
+			k := l.newSession(&l.config, c.nextTicket(), nil, nil)
 			k.machine.Step(c.time(), core.Event{Kind: core.Start})
 			b := &request{ticket: k.caller.Ticket, unsure: true}
 			var replies []wire.Reply
