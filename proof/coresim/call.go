@@ -68,7 +68,7 @@ type call struct {
 	tries      bool
 	caller     wire.Caller
 	entry      wire.Entry             // with the ticket that was sent last
-	vague      bool                   // that ticket is from a vague reading of a clock: see timely
+	vague      bool                   // that ticket is from a vague reading of a clock, or follows an unsure one: see timely
 	place      *engine.Place[*worker] // in the local queue; nil for TryLock and Attach
 	acceptance engine.Acceptance
 	machine    *core.Machine

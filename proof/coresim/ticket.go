@@ -38,11 +38,19 @@ func (c *call) setTicket() {
 	known, was := c.process.clocks.Known(c.process.ownTime(), c.process.tier.plan.Nodes), c.entry.Ticket
 	c.entry.Ticket, c.entry.Unsure = engine.TicketOf(c.place, c.caller.Ticket, attempt, known)
 	if c.entry.Ticket != was {
-		c.vague = slices.Contains(c.process.vague, true)
+		c.vague = slices.Contains(c.process.vague, true) || c.follows()
 	}
 	if c.entry.Ticket < was { // its time as the first begins here, not at the last audit
 		c.process.tier.watch.moved(c.lock.all())
 	}
+}
+
+// follows reports whether the call has the ticket next to that of a caller of its process that was
+// sent one before any clock was known. The next attempts of both have better ones.
+func (c *call) follows() bool {
+	return slices.ContainsFunc(c.process.live, func(ahead *call) bool {
+		return ahead.entry.Unsure && ahead.entry.Ticket+1 == c.entry.Ticket
+	})
 }
 
 func (c *call) settle(ticket int64) {
